@@ -1,0 +1,42 @@
+# Two commands do everything on a machine with Python 3.11+ and nothing else:
+#   make demo    the main job, end to end, on an embedded Postgres
+#   make test    every test
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo up test check fix lock clean
+
+demo: $(STAMP)
+	@$(BIN)/reliq demo
+
+up: $(STAMP)
+	@$(BIN)/reliq dev
+
+test: $(STAMP)
+	@$(BIN)/pytest -n 2 -m "chaos or not chaos"
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fix: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: $(STAMP)
+	$(BIN)/uv lock
+
+clean:
+	rm -rf $(VENV) .reliq
+
+$(STAMP): pyproject.toml uv.lock
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("reliq needs Python 3.11 or later, and $(PYTHON) is " + sys.version.split()[0] + ": run make PYTHON=/path/to/python3.11")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check 'uv>=0.8'
+	@$(BIN)/uv sync --quiet --frozen --inexact --all-extras
+	@touch $(STAMP)

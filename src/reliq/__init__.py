@@ -1,0 +1,1 @@
+"""A webhook receiver, a Postgres job queue and a worker."""

@@ -1,0 +1,145 @@
+"""
+The App: sources, handlers and schedules, composed in the open.
+
+```python
+app = App(
+    sources={"shop": Source(signature=Hmac(header="x-shop-signature"), route=orders)},
+    handlers={"order.paid": Handler(send_receipt, time_limit=timedelta(seconds=20))},
+    schedules=[Schedule(kind="digest", when=Daily(at="09:00", zone="Europe/Berlin"))],
+)
+```
+
+A new automation is one source, one handler, or both; nothing registers itself by import.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from reliq.domain.event import Delivery
+from reliq.domain.job import Claim, EventId, JobId, Kind, NewJob, Payload
+from reliq.domain.outcome import Outcome
+from reliq.domain.retry import RetryPolicy
+from reliq.domain.signature import Scheme
+from reliq.domain.slots import Schedule
+
+HEADERS_KEPT: Final = frozenset({"content-type", "user-agent"})
+"""What is stored of every delivery's headers; a source names more. Never a secret's header."""
+
+ALERT_KIND: Final = "alert"
+"""The kind of job that the queue makes when a job dies; an App that handles it gets alerts."""
+
+
+@dataclass(slots=True)
+class Job:
+    """
+    What a handler gets: one attempt at one job.
+
+    `key` is the same at every attempt, after a takeover and after a requeue: pass it on to
+    providers that take an idempotency key. `attempt` counts from 1.
+    """
+
+    id: JobId
+    kind: Kind
+    key: str
+    payload: Payload
+    attempt: int
+    attempts_max: int
+    event_id: EventId | None
+    _transaction: Callable[[], AbstractAsyncContextManager[Any]] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls, claim: Claim, transaction: Callable[[], AbstractAsyncContextManager[Any]]
+    ) -> "Job":
+        """Show a handler its claim."""
+        return cls(
+            id=claim.job_id, kind=claim.kind, key=claim.key, payload=claim.payload,
+            attempt=claim.attempt, attempts_max=claim.attempts_max, event_id=claim.event_id,
+            _transaction=transaction,
+        )  # fmt: skip
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        """
+        Write to the same database so that the writes and the job's success are one commit.
+
+        `async with job.transaction() as tx:` yields an asyncpg connection inside a
+        transaction. At the end of the block the job is settled in that transaction, under its
+        fence: either all of it commits and the job has succeeded, or nothing was written.
+
+        Raises:
+            LeaseLost: at the end of the block, when the job is no longer ours.
+            StoreUnavailable: the database went away; the commit may or may not have happened.
+
+        """
+        return self._transaction()
+
+
+Run = Callable[[Job], Awaitable[Outcome | None]] | Callable[[Job], Outcome | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """
+    How jobs of one kind are run.
+
+    A coroutine function runs in the event loop, a plain function in a thread. `retry` and
+    `time_limit` default to the settings'. A time limit of None there means the default, never
+    "no limit".
+    """
+
+    run: Run
+    retry: RetryPolicy | None = None
+    time_limit: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """
+    A sender: how to know it, how to tell its events apart, what jobs they make.
+
+    `route` and `dedup_key` see verified deliveries only. When one of them raises, the event
+    is stored without jobs and can be replayed once the code is mended. Without a dedup key
+    every delivery is an event of its own. `headers_kept` are stored besides the usual two, and
+    are all that a replay will see.
+    """
+
+    signature: Scheme
+    route: Callable[[Delivery], Sequence[NewJob]]
+    dedup_key: Callable[[Delivery], str | None] = lambda _: None
+    body_max: int | None = None
+    headers_kept: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    """
+    Everything reliq serves and works for one team.
+
+    `needs` names settings that must be given for this App to run; `close` is awaited when the
+    process ends.
+    """
+
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    handlers: Mapping[str, Handler | Run] = field(default_factory=dict)
+    schedules: Sequence[Schedule] = ()
+    needs: Sequence[str] = ()
+    close: Sequence[Callable[[], Awaitable[None]]] = ()
+
+    def __post_init__(self) -> None:
+        for schedule in self.schedules:
+            if schedule.kind not in self.handlers:
+                raise ValueError(
+                    f"the schedule {schedule.id!r} makes jobs of kind {schedule.kind!r}, "
+                    f"which has no handler: add it to handlers={{…}}"
+                )
+        ids = [schedule.id for schedule in self.schedules]
+        if twice := {name for name in ids if ids.count(name) > 1}:
+            raise ValueError(f"two schedules share an id: {', '.join(sorted(twice))}")
+
+    def handler(self, kind: str) -> Handler:
+        """The handler of a kind that is among `handlers`."""
+        found = self.handlers[kind]
+        return found if isinstance(found, Handler) else Handler(found)

@@ -1,0 +1,1 @@
+"""The rules of reliq, pure: no clock, no dice, no sockets, no logs."""

@@ -1,0 +1,120 @@
+"""
+A job, from the wish to have one to its last state.
+
+A job moves along this table and no other way; every move out of `running` names the
+fence under which the job was claimed, so that a worker whose lease is gone moves nothing:
+
+| from      | move                    | to        |
+|-----------|-------------------------|-----------|
+| `queued`  | claim                   | `running` |
+| `running` | settle: done            | `succeeded` |
+| `running` | settle: retry, again    | `queued`  |
+| `running` | settle: hand back       | `queued`  |
+| `running` | settle: bury            | `dead`    |
+| `running` | reap (lease is over)    | `queued` or `dead` |
+| `queued`  | cancel                  | `cancelled` |
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, Final, NewType
+
+JobId = NewType("JobId", int)
+EventId = NewType("EventId", int)
+Fence = NewType("Fence", int)
+Kind = NewType("Kind", str)
+WorkerName = NewType("WorkerName", str)
+
+Payload = Mapping[str, Any]
+
+QUEUE_DEFAULT: Final = "default"
+PRIORITY_DEFAULT: Final = 5
+"""Priorities run from 0 (first) to 9 (last)."""
+
+
+class State(StrEnum):
+    """Where a job is; waiting for a retry is `queued` with a later `run_at`."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+FINAL: Final = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED})
+
+MOVES: Final[Mapping[State, frozenset[State]]] = {
+    State.QUEUED: frozenset({State.RUNNING, State.CANCELLED}),
+    State.RUNNING: frozenset({State.SUCCEEDED, State.QUEUED, State.DEAD}),
+    State.SUCCEEDED: frozenset(),
+    State.DEAD: frozenset(),
+    State.CANCELLED: frozenset(),
+}
+"""The legal moves. A dead letter never moves: a person makes a *new* job from it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """
+    The wish to have a job.
+
+    `key` makes it unique among jobs of its kind for as long as keys are kept (35 days by
+    default); `run_in` is the delay from now, by the database's clock.
+    """
+
+    kind: str
+    payload: Payload = field(default_factory=dict)
+    key: str | None = None
+    run_in: timedelta = timedelta(0)
+    queue: str = QUEUE_DEFAULT
+    priority: int = PRIORITY_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """The job is new."""
+
+    job_id: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateOf:
+    """A job of this kind and key exists already (or existed: keys outlive jobs)."""
+
+    job_id: JobId
+
+
+Enqueued = Inserted | DuplicateOf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """
+    One job under one lease.
+
+    `attempt` counts from 1 and includes this one; `lost_leases` counts the attempts in a
+    row that ended without a word from their worker, before this one.
+    """
+
+    job_id: JobId
+    fence: Fence
+    kind: Kind
+    key: str
+    payload: Payload
+    attempt: int
+    attempts_max: int
+    lost_leases: int
+    event_id: EventId | None
+    waited: timedelta
+
+    @property
+    def is_suspect(self) -> bool:
+        """Has it lost its worker twice in a row? Then it must run with nothing beside it."""
+        return self.lost_leases >= SUSPECT_AFTER
+
+
+SUSPECT_AFTER: Final = 2
+"""Lost leases in a row after which a job runs alone; one more, while alone, is poison."""

@@ -1,0 +1,166 @@
+"""
+From how an attempt ended to what the queue does about it: one pure function, `settle`.
+
+A handler answers `Done` (or nothing), `Again` or `GiveUp`, or it raises; the runner adds the
+endings a handler cannot speak of. An ending becomes a settlement, and the store writes each
+settlement in one statement that is guarded by the fence.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import assert_never
+
+from reliq.domain.job import Claim
+from reliq.domain.retry import RetryPolicy
+from reliq.domain.text import error_text
+from reliq.errors import PermanentError, TemporaryError
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The work is done. A handler that returns None says the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Come back later: costs no attempt, so it is bounded by nothing but the handler."""
+
+    after: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Repeating cannot help: to the dead letters at once."""
+
+    reason: str
+
+
+Outcome = Done | Again | GiveUp
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The handler raised."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The handler was stopped at its kind's time limit."""
+
+    limit: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The handler was stopped because the worker is stopping: untried, as far as we know."""
+
+
+Ending = Outcome | Raised | TimedOut | Stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Succeed:
+    """To `succeeded`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requeue:
+    """
+    Back to `queued`, due in `after`.
+
+    `ended` is the word the attempt is recorded with: `failed`, `timed_out`, `again` or
+    `handed_back`; `spends` says whether the attempt counts.
+    """
+
+    after: timedelta
+    ended: str
+    spends: bool
+    error: str | None = None
+    status: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bury:
+    """
+    To `dead`, for a person to look at.
+
+    `reason` is one of `permanent`, `attempts`, `gave_up`, `retry_after`, `poison`.
+    """
+
+    reason: str
+    ended: str
+    error: str
+    status: int | None = None
+
+
+Settlement = Succeed | Requeue | Bury
+
+
+def settle(ending: Ending, claim: Claim, policy: RetryPolicy, roll: float) -> Settlement:
+    """
+    Choose what the queue does about an ending.
+
+    `roll` is a fair die in [0, 1). An upstream's Retry-After is a floor that jitter only adds
+    to; asked to wait longer than the policy allows, the job is dead rather than early.
+    """
+    match ending:
+        case Done():
+            return Succeed()
+        case Again(after):
+            return Requeue(after=max(after, timedelta(0)), ended="again", spends=False)
+        case Stopped():
+            return Requeue(after=timedelta(0), ended="handed_back", spends=False)
+        case GiveUp(reason):
+            return Bury(reason="gave_up", ended="failed", error=error_text(reason))
+        case Raised(PermanentError() as error):
+            return Bury(
+                reason="permanent", ended="failed", error=error_text(error), status=error.status
+            )
+        case Raised(TemporaryError() as error):
+            return _retry(
+                claim, policy, roll, ended="failed", error=error_text(error),
+                status=error.status, floor=error.after,
+            )
+        case Raised(error):
+            return _retry(claim, policy, roll, ended="failed", error=error_text(error))
+        case TimedOut(limit):
+            text = f"stopped at its time limit of {limit.total_seconds():g} s"
+            return _retry(claim, policy, roll, ended="timed_out", error=text)
+        case _:
+            assert_never(ending)
+
+
+def _retry(
+    claim: Claim,
+    policy: RetryPolicy,
+    roll: float,
+    *,
+    ended: str,
+    error: str,
+    status: int | None = None,
+    floor: timedelta | None = None,
+) -> Requeue | Bury:
+    if claim.attempt >= policy.attempts_max:
+        return Bury(reason="attempts", ended=ended, error=error, status=status)
+    pause = policy.delay(claim.attempt, roll)
+    if floor is not None:
+        if floor > policy.retry_after_max:
+            return Bury(reason="retry_after", ended=ended, error=error, status=status)
+        pause = max(pause, floor * (1 + policy.jitter * roll))
+    return Requeue(after=pause, ended=ended, spends=True, error=error, status=status)
+
+
+_VARYING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+", re.IGNORECASE)
+
+
+def fingerprint(error: str) -> str:
+    """
+    Name an error by what stays the same from job to job: its text without numbers and ids.
+
+    Sixteen hex digits; alerts are sent once per kind, fingerprint and window.
+    """
+    return hashlib.sha256(_VARYING.sub("#", error).encode()).hexdigest()[:16]

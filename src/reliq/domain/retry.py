@@ -1,0 +1,57 @@
+"""
+How long to wait after an attempt that failed, and when to stop trying.
+
+`delay(n) = min(cap / (1 + j), base · 2^(n-1)) · uniform(1 - j, 1 + j)`, n the attempt that
+failed. Dividing the cap before spreading keeps every delay at or below the cap *and* spread
+out, at the cap too. With the defaults the seven pauses between eight attempts last about
+21 minutes in all (10 + 20 + … + 640 s = 1,270 s).
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from math import log2
+from typing import Final
+
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """
+    The pauses of one kind of job.
+
+    `jitter` is the share by which a pause is spread to both sides, below 1.
+    `retry_after_max` bounds what an upstream may ask for; beyond it the job is dead.
+    """
+
+    base: timedelta = timedelta(seconds=10)
+    cap: timedelta = timedelta(hours=1)
+    jitter: float = 0.2
+    attempts_max: int = 8
+    retry_after_max: timedelta = timedelta(hours=24)
+
+    def __post_init__(self) -> None:
+        if self.base <= timedelta(0) or self.cap < self.base:
+            raise ValueError(f"a retry policy needs 0 < base <= cap, not {self.base}, {self.cap}")
+        if not 0 <= self.jitter < 1:
+            raise ValueError(f"jitter is a share in [0, 1), not {self.jitter}")
+        if self.attempts_max < 1:
+            raise ValueError(f"attempts_max counts from 1, not {self.attempts_max}")
+
+    def delay(self, attempt: int, roll: float) -> timedelta:
+        """
+        The pause after attempt `attempt` (from 1) failed; `roll` is a fair die in [0, 1).
+
+        The comparison is one of exponents, because 2.0 ** 1024 is no float any more.
+        """
+        ceiling = self.cap / (1 + self.jitter)
+        growth = attempt - 1
+        plain = ceiling if growth >= log2(ceiling / self.base) else self.base * 2**growth
+        return min(plain, ceiling) * (1 - self.jitter + 2 * self.jitter * roll)
+
+    def total(self) -> timedelta:
+        """All pauses of a job that fails to the end, without jitter."""
+        pauses = (self.delay(n, 0.5) for n in range(1, self.attempts_max))
+        return sum(pauses, timedelta(0))
+
+
+DEFAULT: Final = RetryPolicy()

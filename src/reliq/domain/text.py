@@ -1,0 +1,66 @@
+"""
+Text and payloads that Postgres can store, whatever they held before.
+
+Postgres refuses NUL in text and `\\u0000` in jsonb, and no UTF-8 exists for a lone surrogate.
+An error message with one of them must not lose the failure it describes, so each becomes
+U+FFFD, the replacement character.
+"""
+
+import json
+import re
+from typing import Any, Final
+
+TEXT_MAX: Final = 4_000
+"""Characters of an error text that are kept."""
+
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+
+def storable(text: str) -> str:
+    """Replace what Postgres cannot store."""
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+def error_text(error: BaseException | str) -> str:
+    """
+    Describe an error in one storable text, also one whose `str()` raises.
+
+    An exception reads `TypeName: message`; long texts keep their beginning.
+    """
+    if isinstance(error, str):
+        text = error
+    else:
+        try:
+            text = f"{type(error).__name__}: {error}"
+        except Exception as unreadable:  # noqa: BLE001 - a broken __str__ may raise anything
+            text = f"{type(error).__name__}: (its message raised {type(unreadable).__name__})"
+    text = storable(text)
+    return text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX - 1]}…"
+
+
+def storable_json(value: Any) -> str:
+    """
+    Encode a payload as JSON that jsonb accepts.
+
+    Raises:
+        ValueError: it holds something JSON has no word for (a date, NaN, a cycle).
+
+    """
+    try:
+        return json.dumps(_clean(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"the payload is not JSON ({error}): pass ids, texts and plain numbers"
+        ) from error
+
+
+def _clean(value: Any) -> Any:
+    match value:
+        case str():
+            return storable(value)
+        case dict():
+            return {_clean(key): _clean(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_clean(item) for item in value]
+        case _:
+            return value

@@ -1,0 +1,55 @@
+"""
+One line per fact: coloured text on a terminal, JSON elsewhere.
+
+Every event name is listed here; a test compares the list with the code. `info` is the life of
+processes and one line per attempt, `warning` what mended itself, `error` what needs a person.
+Never a payload, never a secret.
+"""
+
+import logging
+import sys
+from typing import Final, Literal
+
+import structlog
+
+EVENTS: Final = frozenset(
+    {
+        # receiver
+        "delivery.accepted", "delivery.duplicate", "delivery.refused", "delivery.unreadable",
+        "delivery.not_stored", "receiver.started", "receiver.stopped",
+        # worker
+        "worker.started", "worker.draining", "worker.stopped", "worker.grace_over",
+        "attempt.ended", "lease.lost", "leases.not_renewed", "jobs.handed_back", "job.reaped",
+        "job.buried", "alert.died", "settle.delayed", "suspect.isolated", "kinds.unknown",
+        "database.away", "database.back", "database.budget_spent", "wakeup.lost", "slot.enqueued",
+        "handler.overdue", "loop.failed",
+        # automations
+        "form.received", "github.received", "heartbeat.beat", "alert.not_sent",
+    }
+)  # fmt: skip
+
+
+def configure(style: Literal["auto", "json", "text"]) -> None:
+    """Set structlog up once, for the process; standard-library loggers keep to warnings."""
+    text = style == "text" or (style == "auto" and sys.stderr.isatty())
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        if text
+        else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
+    # httpx logs whole addresses at INFO, and a Telegram address holds the bot's token.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("httpcore").setLevel(logging.WARNING)

@@ -1,0 +1,125 @@
+"""
+What the receiver, the worker and the operator's commands need of a store.
+
+One small protocol per reader; the only adapter is `reliq.postgres`. A method answers with
+values for every expected ending, and raises `StoreUnavailable` when the database did not
+answer in time: what was asked may or may not have happened.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+from reliq.domain.event import Duplicate, Stored
+from reliq.domain.job import Claim, Enqueued, Fence, JobId, Kind, NewJob
+from reliq.domain.outcome import Settlement
+
+Held = tuple[JobId, Fence]
+"""A job under one lease: what every write of a running job names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEvent:
+    """A verified delivery, ready to be stored; `body` is what was received, byte for byte."""
+
+    source: str
+    dedup_key: str | None
+    headers: Mapping[str, str]
+    body: bytes
+    parse_error: str | None
+    jobs: Sequence[NewJob]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reaped:
+    """What the reaper did about one lease that had ended."""
+
+    job_id: JobId
+    kind: Kind
+    fence: Fence
+    dead: bool
+    alert_id: JobId | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a batch of settlements came to: jobs whose lease was lost, alerts that were made."""
+
+    lost: frozenset[JobId]
+    alerts: Mapping[JobId, JobId]
+
+
+class Inbox(Protocol):
+    """What the receiver needs: to store, and to know whether it could."""
+
+    async def store_event(self, event: NewEvent) -> Stored | Duplicate:
+        """Commit the event with all its jobs, or find the event it repeats."""
+        ...
+
+    async def why_not_ready(self) -> str | None:
+        """None when the database answers with the schema this version needs, else why not."""
+        ...
+
+
+class Queue(Protocol):
+    """What claims and settles; the kinds and policies of the App are the adapter's own."""
+
+    async def claim_jobs(self, places: int) -> Sequence[Claim]:
+        """Lease at most `places` due jobs to this worker."""
+        ...
+
+    async def settle_jobs(self, settlements: Sequence[tuple[Claim, Settlement]]) -> Settled:
+        """Write the settlements of jobs that are still ours."""
+        ...
+
+    async def isolate_job(self, claim: Claim) -> bool:
+        """Record that a suspect runs alone from now on; False when its lease is lost."""
+        ...
+
+    async def hand_back_unheld(self, held: Sequence[Held]) -> Sequence[JobId]:
+        """Give back, untried, what the database thinks this worker runs and it does not."""
+        ...
+
+    async def find_unknown_kinds(self) -> Mapping[str, int]:
+        """Name the kinds that have due jobs and no handler here."""
+        ...
+
+    def transaction(self, claim: Claim) -> AbstractAsyncContextManager[Any]:
+        """A transaction that commits only together with the job's success."""
+        ...
+
+
+class Leases(Protocol):
+    """What the keeper needs."""
+
+    async def renew_leases(self, held: Sequence[Held]) -> frozenset[JobId]:
+        """Lengthen leases; a job that is not returned is lost."""
+        ...
+
+
+class Reaper(Protocol):
+    """What the reaper needs."""
+
+    async def reap_jobs(self) -> Sequence[Reaped]:
+        """Give back or bury the jobs whose lease has ended, one bounded batch."""
+        ...
+
+    async def check_reaper(self) -> None:
+        """Make sure that no running job lies before the reaper's mark."""
+        ...
+
+
+class Slots(Protocol):
+    """What the scheduler needs."""
+
+    async def database_now(self) -> Any:
+        """The database's clock, an aware datetime."""
+        ...
+
+    async def enqueue_job(self, job: NewJob) -> Enqueued:
+        """Put one job into the queue, once per kind and key."""
+        ...
+
+

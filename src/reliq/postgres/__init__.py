@@ -1,0 +1,1 @@
+"""The only package that knows asyncpg and SQL; each class here fits a port."""

@@ -1,0 +1,131 @@
+"""What the operator's commands ask of the tables."""
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+
+from reliq.domain.event import Delivery
+from reliq.domain.job import EventId, JobId, NewJob
+from reliq.errors import RequestRefused
+from reliq.postgres.enqueue import columns
+from reliq.postgres.failures import translated
+from reliq.postgres.queries import query
+
+PRUNE_BATCH = 5_000
+"""Rows of one prune statement: short enough that no claim waits for it."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Listings, requeue, replay, prune and the figures of `doctor`."""
+
+    pool: asyncpg.Pool
+
+    async def list_dead(
+        self, *, kind: str | None, since: timedelta | None, limit: int
+    ) -> list[Row]:
+        """List the newest dead letters first."""
+        return await self._fetch("list_dead", kind, since, limit)
+
+    async def show_job(self, job_id: JobId) -> Row:
+        """
+        Show one job with its attempts and the event it came from.
+
+        Raises:
+            RequestRefused: there is no such job.
+
+        """
+        found = await self._fetch("show_job", job_id)
+        if not found:
+            raise RequestRefused(f"there is no job {job_id}")
+        [job] = found
+        job["payload"] = json.loads(job["payload"])
+        job["attempts"] = await self._fetch("show_attempts", job_id)
+        job["event"] = None if job["event_id"] is None else await self.show_event(job["event_id"])
+        return job
+
+    async def show_event(self, event_id: EventId) -> Row:
+        """
+        Show one stored event; its headers decoded, its body as bytes, or None once pruned.
+
+        Raises:
+            RequestRefused: there is no such event.
+
+        """
+        found = await self._fetch("show_event", event_id)
+        if not found:
+            raise RequestRefused(f"there is no event {event_id}")
+        [event] = found
+        event["headers"] = json.loads(event["headers"])
+        return event
+
+    async def requeue_job(self, job_id: JobId, *, by: str, reason: str) -> tuple[JobId, bool]:
+        """
+        Make a new job from a dead letter: its number, and whether it is new.
+
+        Raises:
+            RequestRefused: there is no such job, or it is not dead.
+
+        """
+        found = await self._fetch("requeue_job", job_id, by, reason)
+        if not found:
+            raise RequestRefused(f"there is no job {job_id}")
+        [row] = found
+        if row["job_id"] is None:
+            raise RequestRefused(
+                f"job {job_id} is {row['state']}: only a dead job can be made anew"
+            )
+        return JobId(row["job_id"]), row["fresh"]
+
+    async def delivery(self, event_id: EventId) -> Delivery:
+        """
+        Rebuild a delivery from what was stored of it.
+
+        Raises:
+            RequestRefused: there is no such event, or its body was pruned.
+
+        """
+        event = await self.show_event(event_id)
+        if event["body"] is None:
+            raise RequestRefused(f"the body of event {event_id} was pruned: nothing to read again")
+        headers: Mapping[str, str] = event["headers"]
+        pairs = [(name.encode("latin-1"), value.encode("latin-1", "replace"))
+                 for name, value in headers.items()]  # fmt: skip
+        return Delivery(source=event["source"], headers=pairs, body=event["body"])
+
+    async def replay_event(
+        self, event_id: EventId, jobs: Sequence[NewJob], *, key_ttl: timedelta, force: bool
+    ) -> list[Row]:
+        """Enqueue the jobs of an event read again: kind, job_id and duplicate for each."""
+        suffix = f":replay-{secrets.token_hex(4)}" if force else ""
+        return await self._fetch("replay_event", event_id, key_ttl, *columns(jobs), suffix)
+
+    async def prune(self, *, jobs: timedelta, bodies: timedelta) -> Mapping[str, int]:
+        """Delete finished jobs and expired keys and empty old bodies, in bounded batches."""
+        pruned = {"jobs": 0, "bodies": 0, "keys": 0}
+        after: int | None = 0
+        while after is not None:
+            [row] = await self._fetch("prune_jobs", jobs, after, PRUNE_BATCH)
+            pruned["jobs"] += row["pruned"]
+            after = row["walked_to"]
+        for what, arguments in (("bodies", (bodies, PRUNE_BATCH)), ("keys", (PRUNE_BATCH,))):
+            while (count := (await self._fetch(f"prune_{what}", *arguments))[0]["pruned"]) > 0:
+                pruned[what] += count
+        return pruned
+
+    async def examine(self) -> Row:
+        """Ask for the figures of `doctor`."""
+        [row] = await self._fetch("examine")
+        return row
+
+    async def _fetch(self, name: str, *arguments: object) -> list[Row]:
+        with translated():
+            rows = await self.pool.fetch(query(name).text, *arguments)
+        return [dict(row) for row in rows]

@@ -1,0 +1,100 @@
+"""Put jobs into the queue, inside the caller's transaction or in one of its own."""
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from reliq.domain.event import storable_key
+from reliq.domain.job import (
+    PRIORITY_DEFAULT,
+    QUEUE_DEFAULT,
+    DuplicateOf,
+    Enqueued,
+    Inserted,
+    JobId,
+    NewJob,
+    Payload,
+)
+from reliq.domain.text import storable_json
+from reliq.postgres.failures import translated
+from reliq.postgres.pool import Connection
+from reliq.postgres.queries import query
+
+KEY_TTL: Final = timedelta(days=35)
+"""How long a key keeps a second job away, longer than a stored event can be replayed."""
+
+
+async def enqueue(
+    connection: Connection,
+    kind: str,
+    payload: Payload | None = None,
+    *,
+    key: str | None = None,
+    run_in: timedelta = timedelta(0),
+    queue: str = QUEUE_DEFAULT,
+    priority: int = PRIORITY_DEFAULT,
+) -> Enqueued:
+    """
+    Put one job into the queue through `connection` (an asyncpg connection or pool).
+
+    Inside a transaction of the caller the job exists exactly if that transaction commits;
+    outside it commits at once. With a `key` there is one job of this kind and key for as
+    long as keys are kept, and the answer to every later call is `DuplicateOf`.
+
+    Raises:
+        ValueError: the payload is not JSON, or priority or delay are out of range.
+        StoreUnavailable: the database did not answer; the job may or may not exist.
+
+    """
+    job = NewJob(
+        kind=kind, payload=payload or {}, key=key, run_in=run_in, queue=queue, priority=priority
+    )
+    return await enqueue_job(connection, job)
+
+
+async def enqueue_job(connection: Any, job: NewJob, key_ttl: timedelta = KEY_TTL) -> Enqueued:
+    """Do the same for a job already described."""
+    kinds, payloads, keys, run_ins, queues, priorities = columns([job])
+    with translated():
+        row = await connection.fetchrow(
+            query("enqueue_job").text,
+            kinds[0], payloads[0], keys[0], run_ins[0], queues[0], priorities[0], key_ttl,
+        )  # fmt: skip
+    job_id = JobId(row["job_id"])
+    return DuplicateOf(job_id) if row["duplicate"] else Inserted(job_id)
+
+
+def columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
+    """
+    Turn jobs into the arrays the statements take: kinds, payloads, keys, delays, queues, priorities.
+
+    Raises:
+        ValueError: a job's payload is not JSON, or its kind, priority or delay make no sense.
+
+    """
+    for job in jobs:
+        _check(job)
+    return (
+        [job.kind for job in jobs],
+        [storable_json(job.payload) for job in jobs],
+        [None if job.key is None else storable_key(job.key) for job in jobs],
+        [job.run_in for job in jobs],
+        [job.queue for job in jobs],
+        [job.priority for job in jobs],
+    )
+
+
+def _check(job: NewJob) -> None:
+    if not job.kind:
+        raise ValueError("a job needs a kind: the name its handler is known by")
+    if not 0 <= job.priority <= 9:  # noqa: PLR2004 - the range is the table's own check
+        raise ValueError(f"priority is 0 (first) to 9 (last), not {job.priority}")
+    if job.run_in < timedelta(0):
+        raise ValueError(f"run_in is a delay from now, not {job.run_in}")
+
+
+def decoded(payload: str) -> Payload:
+    """Read a payload as it comes back from the database."""
+    value: Payload = json.loads(payload)
+    return value

@@ -1,0 +1,174 @@
+-- 0001_first_tables: events, jobs, their keys, attempts, the reaper's mark, enqueue.
+-- phase: expand
+
+create schema if not exists reliq;
+
+-- The one clock. Stable and inlined, so that `run_at <= reliq.now()` is an index condition.
+-- Tests replace it in their own database by one that adds an offset.
+create function reliq.now() returns timestamptz
+  language sql stable parallel safe
+  return statement_timestamp();
+
+create table reliq.events (
+  id          bigint generated always as identity primary key,
+  source      text        not null,
+  dedup_key   text,
+  headers     jsonb       not null,
+  body        bytea,                       -- as received; null once pruned
+  parse_error text,                        -- why it made no jobs, where it could not be read
+  received_at timestamptz not null default reliq.now()
+);
+create index events_with_body on reliq.events (id) where body is not null;
+
+-- What makes two deliveries one event. Apart from events, because a key outlives its event.
+create table reliq.event_keys (
+  source     text        not null,
+  key        text        not null,
+  event_id   bigint      not null,
+  expires_at timestamptz not null,
+  primary key (source, key)
+) with (fillfactor = 90);
+create index event_keys_expiry on reliq.event_keys (expires_at);
+
+-- `state` is in no index: settling and renewing change no indexed column, so that both are
+-- HOT updates and a finished job leaves no dead index entry behind.
+create table reliq.jobs (
+  id             bigint generated always as identity primary key,
+  run_at         timestamptz not null default reliq.now(),
+  created_at     timestamptz not null default reliq.now(),
+  claimed_at     timestamptz,
+  lease_until    timestamptz,
+  reap_at        timestamptz,              -- the earliest moment to look at a running job
+  finished_at    timestamptz,
+  event_id       bigint references reliq.events (id),
+  fence          bigint      not null default 0,
+  requeued_from  bigint,                   -- the dead letter this job was made from
+  attempt        int         not null default 0,
+  attempts_max   int         not null default 8 check (attempts_max > 0),
+  lost_leases    smallint    not null default 0,   -- in a row
+  priority       smallint    not null default 5 check (priority between 0 and 9),
+  ready          boolean     not null default true,
+  alone          boolean     not null default false,  -- ran with nothing beside it
+  state          text        not null default 'queued'
+                 check (state in ('queued', 'running', 'succeeded', 'dead', 'cancelled')),
+  queue          text        not null default 'default',
+  kind           text        not null,
+  key            text        not null,
+  group_key      text,
+  worker         text,
+  payload        jsonb       not null default '{}',
+  last_error     text,
+  dead_reason    text,
+  requeued_by    text,
+  requeue_reason text,
+  check (not ready or state = 'queued')
+) with (
+  fillfactor = 50,
+  autovacuum_vacuum_scale_factor = 0,
+  autovacuum_vacuum_threshold = 20000,
+  autovacuum_vacuum_cost_delay = 0
+);
+create index jobs_ready on reliq.jobs (queue, priority, run_at, id) where ready;
+create index jobs_reap on reliq.jobs (reap_at) where reap_at is not null;
+create index jobs_event on reliq.jobs (event_id) where event_id is not null;
+create unique index jobs_requeued_from on reliq.jobs (requeued_from)
+  where requeued_from is not null;
+
+-- Who made a job of this kind with this key; outlives the job.
+create table reliq.job_keys (
+  scope      text        not null,         -- the job's kind
+  key        text        not null,
+  job_id     bigint      not null,
+  expires_at timestamptz not null,
+  primary key (scope, key)
+) with (fillfactor = 90);
+create index job_keys_expiry on reliq.job_keys (expires_at);
+
+-- Every attempt that did not succeed, append-only; the one that succeeded is on the job.
+create table reliq.attempts (
+  job_id     bigint      not null references reliq.jobs (id) on delete cascade,
+  fence      bigint      not null,
+  attempt    int         not null,
+  kind       text        not null,
+  worker     text,
+  started_at timestamptz,
+  ended_at   timestamptz not null default reliq.now(),
+  ended      text        not null
+             check (ended in ('failed', 'timed_out', 'again', 'handed_back', 'lease_lost')),
+  buried     boolean     not null default false,
+  error      text,
+  status     int,
+  primary key (job_id, fence)
+);
+create index attempts_buried on reliq.attempts (ended_at) where buried;
+
+-- The reaper's mark: no running job that is visible has `reap_at` before it.
+create table reliq.reaper (
+  one        boolean     primary key default true check (one),
+  walked_to  timestamptz not null default '-infinity',
+  checked_at timestamptz not null default '-infinity'
+) with (fillfactor = 10);
+insert into reliq.reaper default values;
+
+-- Enqueue from anywhere: SQL of any language, inside the caller's transaction or alone.
+-- Always answers: the new job, or the one that holds the key, also when that one is being
+-- committed at this moment.
+create function reliq.enqueue(
+  kind     text,
+  payload  jsonb    default '{}',
+  key      text     default null,
+  run_in   interval default '0',
+  queue    text     default 'default',
+  priority int      default 5,
+  key_ttl  interval default '35 days',
+  event_id bigint   default null
+) returns table (job_id bigint, duplicate boolean)
+  language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  new_id bigint;
+  holder bigint;
+begin
+  if enqueue.kind is null or enqueue.kind = '' then
+    raise exception 'reliq.enqueue: a job needs a kind' using errcode = '22023';
+  end if;
+  if octet_length(enqueue.key) > 512 then
+    raise exception 'reliq.enqueue: the key of a job has at most 512 bytes, not %',
+      octet_length(enqueue.key) using errcode = '22023';
+  end if;
+  if enqueue.priority not between 0 and 9 then
+    raise exception 'reliq.enqueue: priority is 0 (first) to 9 (last), not %', enqueue.priority
+      using errcode = '22023';
+  end if;
+  if enqueue.key is not null then
+    select k.job_id into holder from reliq.job_keys k
+    where k.scope = enqueue.kind and k.key = enqueue.key and k.expires_at > reliq.now();
+    if found then
+      return query select holder, true;
+      return;
+    end if;
+  end if;
+  new_id := nextval('reliq.jobs_id_seq');
+  if enqueue.key is not null then
+    insert into reliq.job_keys as k (scope, key, job_id, expires_at)
+    values (enqueue.kind, enqueue.key, new_id, reliq.now() + enqueue.key_ttl)
+    on conflict (scope, key) do update set
+      job_id = case when k.expires_at <= reliq.now() then excluded.job_id else k.job_id end,
+      expires_at = case when k.expires_at <= reliq.now() then excluded.expires_at
+                        else k.expires_at end
+    returning k.job_id into holder;
+    if holder <> new_id then
+      return query select holder, true;
+      return;
+    end if;
+  end if;
+  insert into reliq.jobs (id, kind, payload, key, run_at, queue, priority, event_id)
+  overriding system value
+  values (new_id, enqueue.kind, coalesce(enqueue.payload, '{}'),
+          coalesce(enqueue.key, 'job:' || new_id),
+          reliq.now() + greatest(coalesce(enqueue.run_in, '0'), '0'),
+          coalesce(enqueue.queue, 'default'), enqueue.priority, enqueue.event_id);
+  return query select new_id, false;
+end
+$$;

@@ -1,0 +1,94 @@
+"""
+Open a pool of connections that hold the planner to the indexes.
+
+A plan that was cached while a table was empty stays: an idle worker's claim would read the
+whole table in sequence when a burst arrives. So every connection of the product runs with
+`enable_seqscan = off`. It is set here, once per connection, or, where a transaction pooler
+stands between (`planner="role"`), by `ALTER ROLE … SET`; `doctor` looks at the result.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import anyio
+import asyncpg
+
+from reliq.postgres.failures import translated
+
+Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
+
+CONNECT_S = 5.0
+"""Seconds a connection may take to open: a paused server accepts and never answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Database:
+    """
+    Where the database is and how to talk to it.
+
+    `deadline_s` bounds every statement, by the client's clock. `prepared=False` is for a
+    pooler that cannot keep prepared statements.
+    """
+
+    dsn: str
+    deadline_s: float = 10.0
+    prepared: bool = True
+    planner: Literal["pool", "role"] = "pool"
+
+    async def connect(self, application: str) -> asyncpg.Connection:
+        """
+        Open one connection of its own.
+
+        Raises:
+            StoreUnavailable: it did not open within `CONNECT_S`.
+
+        """
+        with translated():
+            connection = await asyncpg.connect(
+                self.dsn,
+                timeout=CONNECT_S,
+                command_timeout=self.deadline_s,
+                statement_cache_size=100 if self.prepared else 0,
+                server_settings={"application_name": application},
+            )
+            await self._prepare(connection)
+        return connection
+
+    @asynccontextmanager
+    async def pool(self, application: str, size: int) -> AsyncIterator["asyncpg.Pool"]:
+        """
+        Open a pool of at most `size` connections, the first of them on first use.
+
+        Closing it waits for nobody longer than a deadline: what runs is cut off.
+        """
+        pool = asyncpg.create_pool(
+            self.dsn,
+            min_size=0,
+            max_size=size,
+            timeout=CONNECT_S,
+            command_timeout=self.deadline_s,
+            statement_cache_size=100 if self.prepared else 0,
+            max_inactive_connection_lifetime=300,
+            init=self._prepare,
+            reset=_reset,
+            server_settings={"application_name": application},
+        )
+        async with pool:
+            try:
+                yield pool
+            finally:
+                with anyio.move_on_after(2, shield=True):
+                    await pool.close()
+                pool.terminate()
+
+    async def _prepare(self, connection: asyncpg.Connection) -> None:
+        if self.planner == "pool":
+            await connection.execute("set enable_seqscan = off")
+
+
+async def _reset(connection: Connection) -> None:
+    """Leave nothing to the next user, without the round trip asyncpg's own reset costs."""
+    if connection.is_in_transaction():
+        await connection.execute("rollback")

@@ -1,0 +1,225 @@
+"""The worker's ports on Postgres: claim, settle, renew, reap, and the handler's transaction."""
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import anyio
+import asyncpg
+
+from reliq.domain.job import Claim, Enqueued, EventId, Fence, JobId, Kind, NewJob, WorkerName
+from reliq.domain.lanes import Lane, Lanes, Position
+from reliq.domain.outcome import Bury, Requeue, Settlement, Succeed, fingerprint
+from reliq.errors import LeaseLost
+from reliq.ports import Held, Reaped, Settled
+from reliq.postgres.enqueue import enqueue_job
+from reliq.postgres.failures import translated
+from reliq.postgres.pool import Connection
+from reliq.postgres.queries import query
+
+REAP_WALK = 10_000
+"""Index entries of one reaper's pass; more than any claim takes."""
+
+_IDLE = "set local idle_in_transaction_session_timeout = {}"
+
+LANES_EVERY_S = 1.0
+"""A new (queue, priority) is found after at most this long."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PostgresQueue:
+    """
+    Fits `ports.Queue`, `Leases`, `Reaper` and `Slots` for one worker.
+
+    `attempts_max` names the kinds this worker knows, each with its policy's bound; no other
+    kind is claimed. `alerts` says whether jobs that die make a job of kind `alert`.
+    """
+
+    pool: asyncpg.Pool
+    worker: WorkerName
+    lease: timedelta
+    deadline: timedelta
+    attempts_max: Mapping[str, int]
+    alerts: bool
+    alert_window: timedelta
+    key_ttl: timedelta
+    _lanes: Lanes = field(default_factory=Lanes)
+    _lanes_found_at: float = float("-inf")
+
+    async def claim_jobs(self, places: int) -> Sequence[Claim]:
+        """Lease at most `places` due jobs, behind the cursors or from the heads."""
+        now = anyio.current_time()
+        if now - self._lanes_found_at >= LANES_EVERY_S:
+            await self._find_lanes(now)
+        order = self._lanes.order(now)
+        if not order:
+            return []
+        rows = await self._fetch(
+            "claim_jobs",
+            places,
+            self.lease,
+            self.worker,
+            [lane.queue for lane, _ in order],
+            [lane.priority for lane, _ in order],
+            [position.run_at for _, position in order],
+            [position.job_id for _, position in order],
+            list(self.attempts_max),
+            list(self.attempts_max.values()),
+        )
+        for row in rows:
+            lane = Lane(row["queue"], row["priority"])
+            self._lanes.advance(lane, Position(row["run_at"], row["id"]))
+        if len(rows) < places:
+            self._lanes.rewind(now)
+        rows.sort(key=lambda row: (row["priority"], row["run_at"], row["id"]))
+        return [_claim(row) for row in rows]
+
+    async def _find_lanes(self, now: float) -> None:
+        rows = await self._fetch("find_lanes")
+        self._lanes.discover(Lane(row["queue"], row["priority"]) for row in rows)
+        self._lanes_found_at = now
+
+    async def settle_jobs(self, settlements: Sequence[tuple[Claim, Settlement]]) -> Settled:
+        """
+        Write a batch, one statement per sort of settlement.
+
+        A statement that fails leaves the others' work done: settling a settled job again
+        changes nothing and reports it as lost, so the caller repeats only what raised.
+        """
+        kept: set[JobId] = set()
+        alerts: dict[JobId, JobId] = {}
+        if done := [claim for claim, what in settlements if isinstance(what, Succeed)]:
+            rows = await self._fetch("settle_succeeded", *_pairs(done))
+            kept |= {row["id"] for row in rows}
+        if back := [(claim, what) for claim, what in settlements if isinstance(what, Requeue)]:
+            rows = await self._fetch(
+                "settle_queued",
+                *_pairs([claim for claim, _ in back]),
+                [what.after for _, what in back],
+                [what.ended for _, what in back],
+                [what.error for _, what in back],
+                [what.status for _, what in back],
+            )
+            kept |= {row["id"] for row in rows}
+        if dead := [(claim, what) for claim, what in settlements if isinstance(what, Bury)]:
+            rows = await self._fetch(
+                "settle_dead",
+                *_pairs([claim for claim, _ in dead]),
+                [what.reason for _, what in dead],
+                [what.ended for _, what in dead],
+                [what.error for _, what in dead],
+                [what.status for _, what in dead],
+                [fingerprint(what.error) for _, what in dead],
+                self.alerts,
+                self.alert_window,
+            )
+            kept |= {row["id"] for row in rows}
+            alerts = {row["id"]: row["alert_id"] for row in rows if row["alert_id"]}
+        lost = {claim.job_id for claim, _ in settlements} - kept
+        return Settled(frozenset(lost), alerts)
+
+    async def isolate_job(self, claim: Claim) -> bool:
+        """Record that a suspect runs alone, and renew its lease."""
+        return bool(await self._fetch("isolate_job", claim.job_id, claim.fence, self.lease))
+
+    async def hand_back_unheld(self, held: Sequence[Held]) -> Sequence[JobId]:
+        """Give back what this incarnation claimed without hearing of it."""
+        ids, fences = [job_id for job_id, _ in held], [fence for _, fence in held]
+        rows = await self._fetch("hand_back_unheld", self.worker, ids, fences)
+        return [JobId(row["id"]) for row in rows]
+
+    async def find_unknown_kinds(self) -> Mapping[str, int]:
+        """Name kinds with due jobs that no handler here takes."""
+        rows = await self._fetch("find_unknown_kinds", list(self.attempts_max))
+        return {row["kind"]: row["jobs"] for row in rows}
+
+    async def renew_leases(self, held: Sequence[Held]) -> frozenset[JobId]:
+        """Lengthen leases in one statement; what is not returned is lost."""
+        ids, fences = [job_id for job_id, _ in held], [fence for _, fence in held]
+        rows = await self._fetch("renew_leases", ids, fences, self.lease)
+        return frozenset(row["id"] for row in rows)
+
+    async def reap_jobs(self) -> Sequence[Reaped]:
+        """Give back or bury the jobs of ended leases."""
+        rows = await self._fetch(
+            "reap_jobs", REAP_WALK, self.deadline, self.alerts, self.alert_window
+        )
+        return [
+            Reaped(
+                job_id=row["id"], kind=row["kind"], fence=row["fence"], dead=row["dead"],
+                alert_id=row["alert_id"],
+            )
+            for row in rows
+        ]  # fmt: skip
+
+    async def check_reaper(self) -> None:
+        """Pull the reaper's mark behind every running job."""
+        await self._fetch("check_reaper")
+
+    async def database_now(self) -> datetime:
+        """Ask the database for its time."""
+        with translated():
+            now: datetime = await self.pool.fetchval("select reliq.now()")
+        return now
+
+    async def enqueue_job(self, job: NewJob) -> Enqueued:
+        """Put one job into the queue, once per kind and key."""
+        return await enqueue_job(self.pool, job, self.key_ttl)
+
+    @asynccontextmanager
+    async def transaction(self, claim: Claim) -> AsyncIterator[Connection]:
+        """
+        Open a transaction that ends with the fenced settle of `claim`.
+
+        It is rolled back and committed out of reach of cancellation, within the deadline of a
+        statement, and the server ends it itself when it idles for longer than half a lease: a
+        worker that was stopped inside it must not block the takeover.
+        """
+        with translated():
+            connection = await self.pool.acquire()
+        try:
+            transaction = connection.transaction()
+            with translated():
+                await transaction.start()
+                await connection.execute(_IDLE.format(round(self.lease.total_seconds() * 500)))
+            try:
+                yield connection
+                with translated():
+                    kept = await connection.fetch(query("settle_succeeded").text, *_pairs([claim]))
+                if not kept:
+                    raise LeaseLost(f"job {claim.job_id} is no longer ours: rolled back")
+            except BaseException:
+                with anyio.CancelScope(shield=True), translated():
+                    if connection.is_in_transaction():
+                        await transaction.rollback()
+                raise
+            with anyio.CancelScope(shield=True), translated():
+                await transaction.commit()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.pool.release(connection)
+
+    async def _fetch(self, name: str, *arguments: object) -> list[asyncpg.Record]:
+        with translated():
+            return await self.pool.fetch(query(name).text, *arguments)
+
+
+def _pairs(claims: Sequence[Claim]) -> tuple[list[JobId], list[Fence]]:
+    return [claim.job_id for claim in claims], [claim.fence for claim in claims]
+
+
+def _claim(row: asyncpg.Record) -> Claim:
+    return Claim(
+        job_id=JobId(row["id"]),
+        fence=Fence(row["fence"]),
+        kind=Kind(row["kind"]),
+        key=row["key"],
+        payload=json.loads(row["payload"]),
+        attempt=row["attempt"],
+        attempts_max=row["attempts_max"],
+        lost_leases=row["lost_leases"],
+        event_id=None if row["event_id"] is None else EventId(row["event_id"]),
+        waited=row["waited"],
+    )

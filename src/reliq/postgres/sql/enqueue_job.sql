@@ -1,0 +1,14 @@
+-- enqueue_job: one job, in the transaction of the connection, through the public function.
+--
+--   $1  kind      text
+--   $2  payload   jsonb
+--   $3  key       text
+--   $4  run_in    interval
+--   $5  queue     text
+--   $6  priority  integer
+--   $7  key_ttl   interval
+--
+-- Reads:   index job_keys_pkey
+-- Returns: job_id bigint, duplicate boolean
+select job_id, duplicate
+from reliq.enqueue($1, $2, $3, $4, $5, $6, $7);

@@ -1,0 +1,25 @@
+-- hand_back_unheld: running jobs of this worker that it does not hold go back, untried.
+--
+--   $1  worker  text
+--   $2  held    bigint[]
+--   $3  fences  bigint[]
+--
+-- For a claim whose reply was lost with the connection. Running jobs lie at or behind the
+-- reaper's mark, so the index of moments bounds the look.
+-- Keeps:   one-live-lease (only rows of this incarnation), attempts-count-tries.
+-- Reads:   index jobs_reap
+-- Returns: id bigint
+with moved as (
+  update reliq.jobs j set
+    state = 'queued', ready = true, run_at = reliq.now(), attempt = j.attempt - 1,
+    lease_until = null, reap_at = null
+  where j.reap_at >= (select walked_to from reliq.reaper where one)
+    and j.state = 'running' and j.worker = $1
+    and ((j.id, j.fence) in (select * from unnest($2::bigint[], $3::bigint[]))) is not true
+  returning j.id, j.fence, j.kind, j.worker, j.claimed_at, j.attempt + 1 as attempt
+),
+recorded as (
+  insert into reliq.attempts (job_id, fence, attempt, kind, worker, started_at, ended)
+  select id, fence, attempt, kind, worker, claimed_at, 'handed_back' from moved
+)
+select id from moved;

@@ -1,0 +1,15 @@
+-- renew_leases: lengthen the leases a worker holds; what is not returned is lost.
+--
+--   $1  ids     bigint[]
+--   $2  fences  bigint[]
+--   $3  lease   interval
+--
+-- No indexed column changes: the update is HOT.
+-- Keeps:   stale-workers-change-nothing (id and fence).
+-- Reads:   index jobs_pkey
+-- Returns: id bigint
+update reliq.jobs set lease_until = reliq.now() + $3::interval
+where id = any ($1::bigint[])
+  and ((id, fence) in (select * from unnest($1::bigint[], $2::bigint[]))) is true
+  and state = 'running'
+returning id;

@@ -1,0 +1,10 @@
+-- show_event: one stored event and how many jobs were made from it.
+--
+--   $1  id  bigint
+--
+-- Reads:   index events_pkey, jobs_event
+-- Returns: id bigint, source text, dedup_key text, headers jsonb, body bytea,
+--          parse_error text, received_at timestamptz, jobs bigint
+select id, source, dedup_key, headers, body, parse_error, received_at,
+       (select count(*) from reliq.jobs where event_id = events.id) as jobs
+from reliq.events where id = $1;

@@ -1,0 +1,199 @@
+"""
+Every setting, from the environment and `.env`, in one frozen value.
+
+Names are `RELIQ_` and the field in capitals; a secret of a source is
+`RELIQ_SECRETS__<SOURCE>`. A wrong or missing setting stops the start, and all of them are
+named at once.
+"""
+
+import difflib
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from dotenv import dotenv_values
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from reliq.domain.duration import format_duration, parse_duration
+from reliq.domain.retry import RetryPolicy
+
+PREFIX = "RELIQ_"
+
+
+def _duration(value: object) -> object:
+    return parse_duration(value) if isinstance(value, str) else value
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0))]
+
+
+class Settings(BaseSettings):
+    """What the operator decides; durations are written `500ms`, `30s`, `5m`, `1h`, `35d`."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", env_ignore_empty=True, frozen=True,
+        extra="ignore",
+    )
+
+    database_url: SecretStr = Field(description="the Postgres to use, postgresql://…")
+    app: str = Field("reliq.automations:app", description="the App to run, as module:name")
+    secrets: dict[str, SecretStr] = Field(
+        default_factory=dict, description="one per source: what its senders sign with"
+    )
+
+    host: str = Field("127.0.0.1", description="the address the receiver listens on")
+    port: int = Field(8000, ge=0, le=65535, description="the port of the receiver")
+    body_max: int = Field(1024 * 1024, gt=0, description="bytes a delivery may have")
+    store_deadline: Duration = Field(
+        timedelta(milliseconds=800), description="storing takes longer: answer 503"
+    )
+
+    concurrency: int = Field(10, ge=1, le=10_000, description="jobs a worker runs at once")
+    lease: Duration = Field(timedelta(seconds=60), description="a silent worker loses its jobs")
+    time_limit: Duration = Field(timedelta(minutes=5), description="how long a job may run")
+    grace: Duration = Field(timedelta(seconds=60), description="for jobs to end after SIGTERM")
+    poll: Duration = Field(timedelta(seconds=1), description="an idle worker looks this often")
+    reap_every: Duration = Field(timedelta(seconds=5), description="look for ended leases")
+    schedule_every: Duration = Field(timedelta(seconds=30), description="look for due slots")
+    db_budget: Duration = Field(
+        timedelta(minutes=5), description="the database may be away before a worker exits (75)"
+    )
+    statement_deadline: Duration = Field(timedelta(seconds=10), description="per statement")
+    health_port: int | None = Field(None, ge=0, le=65535, description="of the worker")
+
+    retry_base: Duration = Field(timedelta(seconds=10), description="the first pause")
+    retry_cap: Duration = Field(timedelta(hours=1), description="no pause is longer")
+    retry_jitter: float = Field(0.2, ge=0, lt=1, description="share by which pauses spread")
+    retry_attempts: int = Field(8, ge=1, description="tries before a job is dead")
+    retry_after_max: Duration = Field(timedelta(hours=24), description="an upstream may ask for")
+
+    telegram_token: SecretStr | None = Field(None, description="of the bot, from BotFather")
+    telegram_api: str = Field("https://api.telegram.org", description="its base address")
+    telegram_timeout: Duration = Field(timedelta(seconds=10), description="total, per call")
+    alert_chat_id: str | None = Field(None, description="the chat that alerts go to")
+    alert_window: Duration = Field(timedelta(hours=1), description="one alert per error in it")
+
+    keep_jobs: Duration = Field(timedelta(days=30), description="finished jobs, for prune")
+    keep_bodies: Duration = Field(timedelta(days=30), description="bodies of events, for prune")
+    keep_keys: Duration = Field(timedelta(days=35), description="dedup and idempotency keys")
+
+    prepared: bool = Field(
+        default=True, description="off for a pooler that cannot keep prepared statements"
+    )
+    planner: Literal["pool", "role"] = Field(
+        "pool", description="who turns sequential scans off; role behind a transaction pooler"
+    )
+    log: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal")
+
+    @model_validator(mode="after")
+    def _relations(self) -> Self:
+        for problem in self._unrelated():
+            raise ValueError(problem)
+        return self
+
+    def _unrelated(self) -> Iterator[str]:
+        if self.poll >= self.lease:
+            yield "RELIQ_POLL must be shorter than RELIQ_LEASE: a takeover waits for both"
+        if self.reap_every >= self.lease * 2:
+            yield "RELIQ_REAP_EVERY must be shorter than two RELIQ_LEASEs"
+        if self.retry_cap < self.retry_base:
+            yield "RELIQ_RETRY_CAP must not be below RELIQ_RETRY_BASE"
+        if self.keep_keys <= self.keep_bodies:
+            yield "RELIQ_KEEP_KEYS must exceed RELIQ_KEEP_BODIES: a replay must find its keys"
+
+    @property
+    def dsn(self) -> str:
+        """The database's address with its password."""
+        return self.database_url.get_secret_value()
+
+    @property
+    def retry(self) -> RetryPolicy:
+        """The policy of kinds that have none of their own."""
+        return RetryPolicy(
+            base=self.retry_base, cap=self.retry_cap, jitter=self.retry_jitter,
+            attempts_max=self.retry_attempts, retry_after_max=self.retry_after_max,
+        )  # fmt: skip
+
+    def secret(self, source: str) -> str | None:
+        """The secret of a source; dashes in its name are underscores in the environment."""
+        found = self.secrets.get(source.lower().replace("-", "_"))
+        return None if found is None else found.get_secret_value()
+
+
+def environment(env_file: Path = Path(".env")) -> dict[str, tuple[str, str]]:
+    """Read `RELIQ_…` variables: name → (value, where from); the environment beats the file."""
+    told: dict[str, tuple[str, str]] = {}
+    if env_file.is_file():
+        for name, value in dotenv_values(env_file).items():
+            told[name.upper()] = (value or "", str(env_file))
+    for name, value in os.environ.items():
+        told[name.upper()] = (value, "environment")
+    ours = {name: found for name, found in told.items() if name.startswith(PREFIX)}
+    return {name: found for name, found in ours.items() if not name.startswith("RELIQ_TEST_")}
+
+
+def load(env_file: Path = Path(".env")) -> tuple[Settings | None, list[str]]:
+    """Read the settings: the value, or None, and every problem in words."""
+    names = environment(env_file)
+    problems = [_unknown(name) for name in names if _field_of(name) not in Settings.model_fields]
+    try:
+        return Settings(_env_file=env_file), problems
+    except ValidationError as error:
+        return None, problems + [_in_words(item) for item in error.errors()]
+
+
+def _field_of(name: str) -> str:
+    return name.removeprefix(PREFIX).split("__", 1)[0].lower()
+
+
+def _unknown(name: str) -> str:
+    known = [f"{PREFIX}{field.upper()}" for field in Settings.model_fields]
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"{name} is no setting" + (f": did you mean {near[0]}?" if near else "")
+
+
+def _in_words(item: Any) -> str:
+    field = str(item["loc"][0]) if item["loc"] else ""
+    name = f"{PREFIX}{field.upper()}"
+    if item["type"] == "missing":
+        about = Settings.model_fields[field].description
+        return f"{name} is missing: {about}"
+    text = str(item["msg"]).removeprefix("Value error, ")
+    return text if not field else f"{name}={_shown(field, item['input'])} is wrong: {text}"
+
+
+def _shown(field: str, value: object) -> str:
+    return "…" if field in {"secrets", "database_url", "telegram_token"} else str(value)
+
+
+def described(settings: Settings, env_file: Path = Path(".env")) -> list[tuple[str, str, str]]:
+    """List every setting as (name, value, where from), secrets masked."""
+    env = environment(env_file)
+    rows = []
+    for field in Settings.model_fields:
+        name = f"{PREFIX}{field.upper()}"
+        if field == "secrets":
+            rows += [
+                (key, "********", origin)
+                for key, (_, origin) in env.items()
+                if key.startswith(f"{name}__")
+            ]
+            continue
+        value = getattr(settings, field)
+        rows.append((name, _masked(value), env[name][1] if env.get(name, ("",))[0] else "default"))
+    return rows
+
+
+def _masked(value: object) -> str:
+    match value:
+        case SecretStr():
+            return "********"
+        case timedelta():
+            return format_duration(value)
+        case None:
+            return "–"
+        case _:
+            return str(value)
