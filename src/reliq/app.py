@@ -23,7 +23,7 @@ from reliq.domain.job import Claim, EventId, JobId, Kind, NewJob, Payload
 from reliq.domain.outcome import Outcome
 from reliq.domain.retry import RetryPolicy
 from reliq.domain.signature import Scheme
-from reliq.domain.slots import Schedule
+from reliq.domain.slots import Schedule, check_ids
 
 HEADERS_KEPT: Final = frozenset({"content-type", "user-agent"})
 """What is stored of every delivery's headers; a source names more. Never a secret's header."""
@@ -135,9 +135,7 @@ class App:
                     f"the schedule {schedule.id!r} makes jobs of kind {schedule.kind!r}, "
                     f"which has no handler: add it to handlers={{…}}"
                 )
-        ids = [schedule.id for schedule in self.schedules]
-        if twice := {name for name in ids if ids.count(name) > 1}:
-            raise ValueError(f"two schedules share an id: {', '.join(sorted(twice))}")
+        check_ids(self.schedules)
 
     def handler(self, kind: str) -> Handler:
         """The handler of a kind that is among `handlers`."""

@@ -3,42 +3,70 @@ Every setting, from the environment and `.env`, in one frozen value.
 
 Names are `RELIQ_` and the field in capitals; a secret of a source is
 `RELIQ_SECRETS__<SOURCE>`. A wrong or missing setting stops the start, and all of them are
-named at once.
+named at once. No message holds the value of a secret.
 """
 
 import difflib
 import os
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from dotenv import dotenv_values
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from reliq.domain.duration import format_duration, parse_duration
 from reliq.domain.retry import RetryPolicy
 
-PREFIX = "RELIQ_"
+PREFIX: Final = "RELIQ_"
+ENV_FILE: Final = Path(".env")
+MASK: Final = "********"
+
+_NESTED: Final = "__"
+_PLACEHOLDER: Final = SecretStr("postgresql://nowhere/none")
+
+_ADDRESS: Final = re.compile(r"postgres(?:ql)?://\S+")
+_WITHOUT_PASSWORD: Final = re.compile(
+    r"postgres(?:ql)?://(?:[^@/?#]*@)?([\w.,-]*|\[[0-9a-f:]+\])(:\d+)?/([^@/?#]*)(?:\?[^@]*)?"
+)
 
 
 def _duration(value: object) -> object:
     return parse_duration(value) if isinstance(value, str) else value
 
 
+def _address(value: SecretStr) -> SecretStr:
+    if not _ADDRESS.fullmatch(value.get_secret_value()):
+        raise ValueError("write it as postgresql://user:password@host:5432/database")
+    return value
+
+
 Duration = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0))]
+Address = Annotated[SecretStr, AfterValidator(_address)]
 
 
 class Settings(BaseSettings):
     """What the operator decides; durations are written `500ms`, `30s`, `5m`, `1h`, `35d`."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_nested_delimiter="__", env_ignore_empty=True, frozen=True,
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        env_ignore_empty=True,
+        frozen=True,
         extra="ignore",
     )
 
-    database_url: SecretStr = Field(description="the Postgres to use, postgresql://…")
+    database_url: Address = Field(description="the Postgres to use, postgresql://…")
     app: str = Field("reliq.automations:app", description="the App to run, as module:name")
     secrets: dict[str, SecretStr] = Field(
         default_factory=dict, description="one per source: what its senders sign with"
@@ -75,6 +103,9 @@ class Settings(BaseSettings):
     telegram_timeout: Duration = Field(timedelta(seconds=10), description="total, per call")
     alert_chat_id: str | None = Field(None, description="the chat that alerts go to")
     alert_window: Duration = Field(timedelta(hours=1), description="one alert per error in it")
+    site_forward_url: SecretStr | None = Field(
+        None, description="where the site's forms are posted on to; such addresses hold tokens"
+    )
 
     keep_jobs: Duration = Field(timedelta(days=30), description="finished jobs, for prune")
     keep_bodies: Duration = Field(timedelta(days=30), description="bodies of events, for prune")
@@ -90,8 +121,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _relations(self) -> Self:
-        for problem in self._unrelated():
-            raise ValueError(problem)
+        if problems := list(self._unrelated()):
+            raise ValueError("\n".join(problems))
         return self
 
     def _unrelated(self) -> Iterator[str]:
@@ -118,82 +149,154 @@ class Settings(BaseSettings):
         )  # fmt: skip
 
     def secret(self, source: str) -> str | None:
-        """The secret of a source; dashes in its name are underscores in the environment."""
+        """Look up the secret of a source; dashes in its name are underscores in the environment."""
         found = self.secrets.get(source.lower().replace("-", "_"))
         return None if found is None else found.get_secret_value()
 
 
-def environment(env_file: Path = Path(".env")) -> dict[str, tuple[str, str]]:
-    """Read `RELIQ_…` variables: name → (value, where from); the environment beats the file."""
+def environment(env_file: Path = ENV_FILE) -> dict[str, tuple[str, str]]:
+    """
+    Read `RELIQ_…` variables: name → (value, where from); the environment beats the file.
+
+    An empty variable counts as not set, so it does not hide what the file says.
+    """
     told: dict[str, tuple[str, str]] = {}
     if env_file.is_file():
         for name, value in dotenv_values(env_file).items():
             told[name.upper()] = (value or "", str(env_file))
-    for name, value in os.environ.items():
-        told[name.upper()] = (value, "environment")
+    for name, value in os.environ.items():  # noqa: TID251 - here is where it is read
+        if value or name.upper() not in told:
+            told[name.upper()] = (value, "environment")
     ours = {name: found for name, found in told.items() if name.startswith(PREFIX)}
     return {name: found for name, found in ours.items() if not name.startswith("RELIQ_TEST_")}
 
 
-def load(env_file: Path = Path(".env")) -> tuple[Settings | None, list[str]]:
+def load(env_file: Path = ENV_FILE) -> tuple[Settings | None, list[str]]:
     """Read the settings: the value, or None, and every problem in words."""
-    names = environment(env_file)
-    problems = [_unknown(name) for name in names if _field_of(name) not in Settings.model_fields]
+    settings, _, problems = read(env_file)
+    return settings, problems
+
+
+def read(env_file: Path = ENV_FILE) -> tuple[Settings | None, Settings | None, list[str]]:
+    """
+    Read the settings; also a second best, for whoever looks for further problems.
+
+    The second best has the default in place of each wrong value, and an address that leads
+    nowhere in place of a wrong or missing one: nothing may be started with it. It is None
+    where not even that could be made.
+    """
+    problems = [_unknown(name) for name in environment(env_file) if not _is_known(name)]
     try:
-        return Settings(_env_file=env_file), problems
+        settings = _make(env_file)
+    except SettingsError:
+        return None, None, [*problems, f"{_name('secrets')} is no JSON: {_HOW_SECRETS}"]
     except ValidationError as error:
-        return None, problems + [_in_words(item) for item in error.errors()]
+        problems += _in_words(error)
+        second, more = _second_best(env_file, _wrong(error))
+        return None, second, problems + more
+    return settings, settings, problems
 
 
-def _field_of(name: str) -> str:
-    return name.removeprefix(PREFIX).split("__", 1)[0].lower()
+def _make(env_file: Path, **instead: Any) -> Settings:
+    # mypy sees the fields only, and not what pydantic-settings takes besides.
+    return Settings(_env_file=env_file, **instead)  # type: ignore[call-arg]
+
+
+_HOW_SECRETS: Final = "set one RELIQ_SECRETS__<SOURCE> for each source instead"
+
+
+def _second_best(env_file: Path, wrong: set[str]) -> tuple[Settings | None, list[str]]:
+    """Replace what is wrong by defaults; relations between the others are problems, too."""
+    if not wrong or "secrets" in wrong:
+        return None, []
+    defaults = {
+        field: Settings.model_fields[field].get_default(call_default_factory=True)
+        for field in wrong - {"database_url"}
+    }
+    if "database_url" in wrong:
+        defaults["database_url"] = _PLACEHOLDER
+    try:
+        return _make(env_file, **defaults), []
+    except ValidationError as error:
+        return None, _in_words(error)
+
+
+def _wrong(error: ValidationError) -> set[str]:
+    return {str(item["loc"][0]) for item in error.errors() if item["loc"]}
+
+
+def _name(field: str) -> str:
+    return f"{PREFIX}{field.upper()}"
+
+
+def _is_known(name: str) -> bool:
+    field, nested, _ = name.removeprefix(PREFIX).lower().partition(_NESTED)
+    return field in Settings.model_fields and (not nested or field == "secrets")
 
 
 def _unknown(name: str) -> str:
-    known = [f"{PREFIX}{field.upper()}" for field in Settings.model_fields]
+    known = [_name(field) for field in Settings.model_fields]
     near = difflib.get_close_matches(name, known, n=1)
     return f"{name} is no setting" + (f": did you mean {near[0]}?" if near else "")
 
 
-def _in_words(item: Any) -> str:
-    field = str(item["loc"][0]) if item["loc"] else ""
-    name = f"{PREFIX}{field.upper()}"
-    if item["type"] == "missing":
-        about = Settings.model_fields[field].description
-        return f"{name} is missing: {about}"
+def _in_words(error: ValidationError) -> list[str]:
+    return [words for item in error.errors() for words in _words(item)]
+
+
+def _words(item: Any) -> list[str]:
     text = str(item["msg"]).removeprefix("Value error, ")
-    return text if not field else f"{name}={_shown(field, item['input'])} is wrong: {text}"
+    if not item["loc"]:
+        return text.splitlines()
+    field = str(item["loc"][0])
+    if item["type"] == "missing":
+        return [f"{_name(field)} is missing: {Settings.model_fields[field].description}"]
+    if field == "secrets":
+        return [f"{_name(field)}=… is wrong: {_HOW_SECRETS}"]
+    shown = "…" if _is_secret(field) else item["input"]
+    return [f"{_name(field)}={shown} is wrong: {text}"]
 
 
-def _shown(field: str, value: object) -> str:
-    return "…" if field in {"secrets", "database_url", "telegram_token"} else str(value)
+def _is_secret(field: str) -> bool:
+    return "SecretStr" in str(Settings.model_fields[field].annotation)
 
 
-def described(settings: Settings, env_file: Path = Path(".env")) -> list[tuple[str, str, str]]:
+def described(settings: Settings, env_file: Path = ENV_FILE) -> list[tuple[str, str, str]]:
     """List every setting as (name, value, where from), secrets masked."""
     env = environment(env_file)
     rows = []
     for field in Settings.model_fields:
-        name = f"{PREFIX}{field.upper()}"
+        name = _name(field)
         if field == "secrets":
             rows += [
-                (key, "********", origin)
-                for key, (_, origin) in env.items()
-                if key.startswith(f"{name}__")
+                (key, MASK, origin)
+                for key, (value, origin) in env.items()
+                if value and (key == name or key.startswith(f"{name}{_NESTED}"))
             ]
             continue
-        value = getattr(settings, field)
-        rows.append((name, _masked(value), env[name][1] if env.get(name, ("",))[0] else "default"))
+        value, origin = env.get(name, ("", ""))
+        shown = (
+            without_password(settings.dsn)
+            if field == "database_url"
+            else _masked(getattr(settings, field))
+        )
+        rows.append((name, shown, origin if value else "default"))
     return rows
+
+
+def without_password(dsn: str) -> str:
+    """Show where a database is and nothing else; a mask where that cannot be told apart."""
+    found = _WITHOUT_PASSWORD.fullmatch(dsn)
+    return f"postgresql://…@{found[1]}{found[2] or ''}/{found[3]}" if found else MASK
 
 
 def _masked(value: object) -> str:
     match value:
         case SecretStr():
-            return "********"
+            return MASK
         case timedelta():
             return format_duration(value)
         case None:
-            return "–"
+            return "-"
         case _:
             return str(value)

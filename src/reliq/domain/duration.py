@@ -5,7 +5,11 @@ from datetime import timedelta
 from typing import Final
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
+_NUMBER: Final = re.compile(r"\d+(\.\d+)?", re.ASCII)
+
+LONGEST: Final = timedelta(days=36_500)
+"""A hundred years: what is longer is a slip, and beyond the clocks of databases."""
 
 
 def parse_duration(text: str) -> timedelta:
@@ -13,16 +17,19 @@ def parse_duration(text: str) -> timedelta:
     Read a duration; a bare number is seconds.
 
     Raises:
-        ValueError: it is neither a number nor numbers with units.
+        ValueError: it is neither a number nor numbers with units, or exceeds a hundred years.
 
     """
     text = text.strip()
-    if re.fullmatch(r"\d+(\.\d+)?", text):
-        return timedelta(seconds=float(text))
+    if _NUMBER.fullmatch(text):
+        text += "s"
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f"{text!r} is no duration: write 90, 500ms, 30s, 5m, 1h30m or 35d")
-    return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if seconds > LONGEST.total_seconds():
+        raise ValueError(f"{text!r} is longer than a hundred years")
+    return timedelta(seconds=seconds)
 
 
 def format_duration(value: timedelta) -> str:

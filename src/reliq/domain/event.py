@@ -37,13 +37,16 @@ class Delivery:
 
     def json(self) -> Any:
         """
-        The body read as JSON in UTF-8.
+        Read the body as JSON in UTF-8, with or without a byte order mark.
 
         Raises:
             ValueError: it is not; the receiver then stores the event without jobs.
 
         """
-        return json.loads(self.body)
+        try:
+            return json.loads(self.body.decode("utf-8-sig"))
+        except RecursionError as error:
+            raise ValueError("the body is nested too deep to be read as JSON") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """This fact was stored before, as `event_id`."""
+    """The fact was stored before, as `event_id`."""
 
     event_id: EventId
 

@@ -19,7 +19,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
+from types import NoneType
 from typing import Any, Final, NewType
+
+from reliq.domain.text import storable, storable_json
 
 JobId = NewType("JobId", int)
 EventId = NewType("EventId", int)
@@ -32,6 +35,14 @@ Payload = Mapping[str, Any]
 QUEUE_DEFAULT: Final = "default"
 PRIORITY_DEFAULT: Final = 5
 """Priorities run from 0 (first) to 9 (last)."""
+
+PRIORITY_LAST: Final = 9
+
+NAME_BYTES_MAX: Final = 200
+"""Bytes of a kind or a queue: they stand in index entries, which end at 2,704 bytes."""
+
+RUN_IN_MAX: Final = timedelta(days=3_660)
+"""The longest delay; a typing error, where it is longer."""
 
 
 class State(StrEnum):
@@ -73,6 +84,45 @@ class NewJob:
     priority: int = PRIORITY_DEFAULT
 
 
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "kind": (str,),
+    "payload": (Mapping,),
+    "key": (str, NoneType),
+    "run_in": (timedelta,),
+    "queue": (str,),
+    "priority": (int,),
+}
+
+
+def check_job(job: object) -> NewJob:
+    """
+    Return the job if the tables will take it; a source's code may have made anything of it.
+
+    Raises:
+        ValueError: it can never be stored; the message names the field and its bounds.
+
+    """
+    if not isinstance(job, NewJob):
+        raise ValueError(f"a job is a NewJob, not {type(job).__name__}")  # noqa: TRY004
+    for name, allowed in _TYPES.items():
+        if not isinstance(value := getattr(job, name), allowed):
+            raise ValueError(  # noqa: TRY004 - one error for all that is wrong with a job
+                f"the {name} of a job is {allowed[0].__name__}, not {type(value).__name__}"
+            )
+    for name, text in (("kind", job.kind), ("queue", job.queue)):
+        if storable(text) != text or not 0 < len(text.encode()) <= NAME_BYTES_MAX:
+            raise ValueError(
+                f"the {name} of a job is 1 to {NAME_BYTES_MAX} bytes of plain text, "
+                f"not {text[:NAME_BYTES_MAX]!r}"
+            )
+    if not 0 <= job.priority <= PRIORITY_LAST:
+        raise ValueError(f"priority is 0 (first) to {PRIORITY_LAST} (last), not {job.priority}")
+    if not timedelta(0) <= job.run_in <= RUN_IN_MAX:
+        raise ValueError(f"run_in is a delay of 0 to {RUN_IN_MAX.days} days, not {job.run_in}")
+    storable_json(job.payload)
+    return job
+
+
 @dataclass(frozen=True, slots=True)
 class Inserted:
     """The job is new."""
@@ -109,6 +159,11 @@ class Claim:
     lost_leases: int
     event_id: EventId | None
     waited: timedelta
+
+    @property
+    def held(self) -> tuple[JobId, Fence]:
+        """The pair that every write of this attempt names."""
+        return self.job_id, self.fence
 
     @property
     def is_suspect(self) -> bool:

@@ -100,7 +100,7 @@ class Bury:
 Settlement = Succeed | Requeue | Bury
 
 
-def settle(ending: Ending, claim: Claim, policy: RetryPolicy, roll: float) -> Settlement:
+def settle(ending: Ending, claim: Claim, policy: RetryPolicy, roll: float) -> Settlement:  # noqa: PLR0911 - a table
     """
     Choose what the queue does about an ending.
 
@@ -122,8 +122,13 @@ def settle(ending: Ending, claim: Claim, policy: RetryPolicy, roll: float) -> Se
             )
         case Raised(TemporaryError() as error):
             return _retry(
-                claim, policy, roll, ended="failed", error=error_text(error),
-                status=error.status, floor=error.after,
+                claim,
+                policy,
+                roll,
+                ended="failed",
+                error=error_text(error),
+                status=error.status,
+                floor=error.after,
             )
         case Raised(error):
             return _retry(claim, policy, roll, ended="failed", error=error_text(error))
@@ -154,7 +159,8 @@ def _retry(
     return Requeue(after=pause, ended=ended, spends=True, error=error, status=status)
 
 
-_VARYING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+", re.IGNORECASE)
+_VARYING = re.compile(r"(?<![\w-])[\w-]*\d[\w-]*|[0-9a-f]{8,}", re.IGNORECASE)
+"""Words with a digit in them (numbers, UUIDs, `evt_1Nx8`), and long runs of hex letters."""
 
 
 def fingerprint(error: str) -> str:
@@ -163,4 +169,5 @@ def fingerprint(error: str) -> str:
 
     Sixteen hex digits; alerts are sent once per kind, fingerprint and window.
     """
-    return hashlib.sha256(_VARYING.sub("#", error).encode()).hexdigest()[:16]
+    constant = _VARYING.sub("#", error).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(constant).hexdigest()[:16]

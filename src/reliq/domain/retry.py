@@ -13,7 +13,6 @@ from math import log2
 from typing import Final
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """
@@ -39,14 +38,15 @@ class RetryPolicy:
 
     def delay(self, attempt: int, roll: float) -> timedelta:
         """
-        The pause after attempt `attempt` (from 1) failed; `roll` is a fair die in [0, 1).
+        Return the pause after attempt `attempt` (from 1) failed; `roll` is a fair die in [0, 1).
 
         The comparison is one of exponents, because 2.0 ** 1024 is no float any more.
         """
         ceiling = self.cap / (1 + self.jitter)
-        growth = attempt - 1
-        plain = ceiling if growth >= log2(ceiling / self.base) else self.base * 2**growth
-        return min(plain, ceiling) * (1 - self.jitter + 2 * self.jitter * roll)
+        growth, room = attempt - 1, log2(self.cap / self.base) - log2(1 + self.jitter)
+        plain = ceiling if growth >= room else self.base * 2**growth
+        spread = min(plain, ceiling) * (1 - self.jitter + 2 * self.jitter * roll)
+        return min(spread, self.cap)  # whole microseconds round up as well
 
     def total(self) -> timedelta:
         """All pauses of a job that fails to the end, without jitter."""

@@ -32,6 +32,11 @@ _ENCODINGS: Final[Mapping[str, Callable[[bytes], bytes]]] = {"hex": lambda mac: 
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
+def _check_header(name: str) -> None:
+    if not _HEADER_NAME.fullmatch(name):
+        raise ValueError(f"header={name!r}: write a header's name, as 'X-Signature'")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hmac:
     """A MAC over the body, keyed with the secret: the header holds prefix and encoded MAC."""
@@ -158,8 +163,3 @@ def _first_match(secrets: Sequence[bytes], is_match: Callable[[bytes], bool]) ->
     # Every secret is tried, so that the time does not tell which one matched.
     matches = [index for index, secret in enumerate(secrets) if is_match(secret) and secret.strip()]
     return Genuine(matches[0]) if matches else Refused("mismatch")
-
-
-def _check_header(name: str) -> None:
-    if not _HEADER_NAME.fullmatch(name):
-        raise ValueError(f"header={name!r}: write a header's name, as 'X-Signature'")

@@ -1,7 +1,7 @@
-"""
+r"""
 Text and payloads that Postgres can store, whatever they held before.
 
-Postgres refuses NUL in text and `\\u0000` in jsonb, and no UTF-8 exists for a lone surrogate.
+Postgres refuses NUL in text and `\u0000` in jsonb, and no UTF-8 exists for a lone surrogate.
 An error message with one of them must not lose the failure it describes, so each becomes
 U+FFFD, the replacement character.
 """

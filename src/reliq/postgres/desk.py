@@ -4,7 +4,7 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -33,6 +33,10 @@ class Desk:
     ) -> list[Row]:
         """List the newest dead letters first."""
         return await self._fetch("list_dead", kind, since, limit)
+
+    async def list_jobs(self, *, limit: int) -> list[Row]:
+        """List the newest jobs, oldest first."""
+        return await self._fetch("list_jobs", limit)
 
     async def show_job(self, job_id: JobId) -> Row:
         """
@@ -124,6 +128,17 @@ class Desk:
         """Ask for the figures of `doctor`."""
         [row] = await self._fetch("examine")
         return row
+
+    async def read_clock(self) -> datetime:
+        """Read the database's clock, for comparison with another."""
+        [row] = await self._fetch("read_clock")
+        now: datetime = row["now"]
+        return now
+
+    async def find_unknown_kinds(self, kinds: Sequence[str]) -> Mapping[str, int]:
+        """Name the kinds that have due jobs and are not among these."""
+        rows = await self._fetch("find_unknown_kinds", list(kinds))
+        return {row["kind"]: row["jobs"] for row in rows}
 
     async def _fetch(self, name: str, *arguments: object) -> list[Row]:
         with translated():

@@ -15,6 +15,7 @@ from reliq.domain.job import (
     JobId,
     NewJob,
     Payload,
+    check_job,
 )
 from reliq.domain.text import storable_json
 from reliq.postgres.failures import translated
@@ -74,7 +75,7 @@ def columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
 
     """
     for job in jobs:
-        _check(job)
+        check_job(job)
     return (
         [job.kind for job in jobs],
         [storable_json(job.payload) for job in jobs],
@@ -83,15 +84,6 @@ def columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
         [job.queue for job in jobs],
         [job.priority for job in jobs],
     )
-
-
-def _check(job: NewJob) -> None:
-    if not job.kind:
-        raise ValueError("a job needs a kind: the name its handler is known by")
-    if not 0 <= job.priority <= 9:  # noqa: PLR2004 - the range is the table's own check
-        raise ValueError(f"priority is 0 (first) to 9 (last), not {job.priority}")
-    if job.run_in < timedelta(0):
-        raise ValueError(f"run_in is a delay from now, not {job.run_in}")
 
 
 def decoded(payload: str) -> Payload:

@@ -1,8 +1,11 @@
 """The receiver's port on Postgres: store an event with its jobs, or find what it repeats."""
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
 
 import anyio
 import asyncpg
@@ -10,12 +13,16 @@ import asyncpg
 from reliq.domain.event import Duplicate, Stored, storable_key
 from reliq.domain.job import EventId
 from reliq.domain.text import storable
-from reliq.errors import StoreUnavailable
+from reliq.errors import StoreError
 from reliq.ports import NewEvent
 from reliq.postgres.enqueue import columns
 from reliq.postgres.failures import translated
 from reliq.postgres.migrate import why_not_current
+from reliq.postgres.pool import Connection
 from reliq.postgres.queries import query
+
+CALL_OFF_S: Final = 1.0
+"""Seconds a statement that was given up has to end on the server, before its connection goes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +44,32 @@ class PostgresInbox:
             self.key_ttl,
             *columns(event.jobs),
         )
-        with translated(), anyio.fail_after(self.deadline.total_seconds()):
-            row = await self.pool.fetchrow(query("store_event").text, *arguments)
+        async with self._connection() as connection:
+            [row] = await connection.fetch(query("store_event").text, *arguments)
         event_id = EventId(row["event_id"])
         return Duplicate(event_id) if row["duplicate"] else Stored(event_id, row["jobs"])
 
     async def why_not_ready(self) -> str | None:
         """Ask for the schema; None when it is the one this version needs."""
         try:
-            with translated(), anyio.fail_after(self.deadline.total_seconds()):
-                return await why_not_current(self.pool)
-        except StoreUnavailable as error:
+            async with self._connection() as connection:
+                return await why_not_current(connection)
+        except StoreError as error:
             return str(error)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        """
+        Borrow a connection for a block that ends within the deadline, whatever the server does.
+
+        A block that is cut off does not wait for its connection: the pool's own task asks the
+        server to cancel the statement, which frees its locks, and drops the connection of a
+        server that does not even answer that. Without the bound a frozen server would hold
+        every connection of the pool for the pool's whole statement deadline.
+        """
+        with translated(), anyio.fail_after(self.deadline.total_seconds()):
+            connection = await self.pool.acquire()
+            try:
+                yield connection
+            finally:
+                await self.pool.release(connection, timeout=CALL_OFF_S)

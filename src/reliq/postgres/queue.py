@@ -1,8 +1,8 @@
 """The worker's ports on Postgres: claim, settle, renew, reap, and the handler's transaction."""
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -12,7 +12,7 @@ import asyncpg
 from reliq.domain.job import Claim, Enqueued, EventId, Fence, JobId, Kind, NewJob, WorkerName
 from reliq.domain.lanes import Lane, Lanes, Position
 from reliq.domain.outcome import Bury, Requeue, Settlement, Succeed, fingerprint
-from reliq.errors import LeaseLost
+from reliq.errors import LeaseLost, StoreError
 from reliq.ports import Held, Reaped, Settled
 from reliq.postgres.enqueue import enqueue_job
 from reliq.postgres.failures import translated
@@ -25,7 +25,7 @@ REAP_WALK = 10_000
 _IDLE = "set local idle_in_transaction_session_timeout = {}"
 
 LANES_EVERY_S = 1.0
-"""A new (queue, priority) is found after at most this long."""
+"""A new (queue, priority) is found after at most this long; by an idle worker at once."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,6 +45,7 @@ class PostgresQueue:
     alerts: bool
     alert_window: timedelta
     key_ttl: timedelta
+    observe: Callable[[StoreError | None], None] = lambda _: None
     _lanes: Lanes = field(default_factory=Lanes)
     _lanes_found_at: float = float("-inf")
 
@@ -55,6 +56,7 @@ class PostgresQueue:
             await self._find_lanes(now)
         order = self._lanes.order(now)
         if not order:
+            self._lanes_found_at = float("-inf")
             return []
         rows = await self._fetch(
             "claim_jobs",
@@ -73,6 +75,7 @@ class PostgresQueue:
             self._lanes.advance(lane, Position(row["run_at"], row["id"]))
         if len(rows) < places:
             self._lanes.rewind(now)
+            self._lanes_found_at = float("-inf")
         rows.sort(key=lambda row: (row["priority"], row["run_at"], row["id"]))
         return [_claim(row) for row in rows]
 
@@ -160,13 +163,14 @@ class PostgresQueue:
 
     async def database_now(self) -> datetime:
         """Ask the database for its time."""
-        with translated():
-            now: datetime = await self.pool.fetchval("select reliq.now()")
+        [row] = await self._fetch("tell_time")
+        now: datetime = row["now"]
         return now
 
     async def enqueue_job(self, job: NewJob) -> Enqueued:
         """Put one job into the queue, once per kind and key."""
-        return await enqueue_job(self.pool, job, self.key_ttl)
+        with self._observed():
+            return await enqueue_job(self.pool, job, self.key_ttl)
 
     @asynccontextmanager
     async def transaction(self, claim: Claim) -> AsyncIterator[Connection]:
@@ -202,8 +206,18 @@ class PostgresQueue:
                 await self.pool.release(connection)
 
     async def _fetch(self, name: str, *arguments: object) -> list[asyncpg.Record]:
-        with translated():
+        with self._observed(), translated():
             return await self.pool.fetch(query(name).text, *arguments)
+
+    @contextmanager
+    def _observed(self) -> Iterator[None]:
+        """Tell `observe` how a call ended: what it raised of ours, or None."""
+        try:
+            yield
+        except StoreError as error:
+            self.observe(error)
+            raise
+        self.observe(None)
 
 
 def _pairs(claims: Sequence[Claim]) -> tuple[list[JobId], list[Fence]]:

@@ -1,8 +1,9 @@
 -- examine: what `doctor` asks the database in one go.
 --
--- Reads:   index jobs_ready, attempts_buried
--- Returns: server_version text, now timestamptz, due bigint, oldest_due interval,
---          dead_last_day bigint, dead_alerts bigint, seqscan text,
+-- `open` are dead letters from which no person has made a new job.
+-- Reads:   index jobs_ready, attempts_buried, jobs_requeued_from
+-- Returns: server_version text, due bigint, oldest_due interval, dead_last_day bigint,
+--          open_last_day bigint, open_alerts bigint, seqscan text,
 --          oldest_snapshot interval, synchronous_commit text
 with recursive lane as (
   (select queue, priority from reliq.jobs where ready order by queue, priority limit 1)
@@ -20,14 +21,18 @@ due as (
     select run_at from reliq.jobs
     where ready and queue = lane.queue and priority = lane.priority and run_at <= reliq.now()
   ) as j
+),
+dead as (
+  select a.kind = 'alert' as alert, a.ended_at > reliq.now() - interval '1 day' as fresh,
+         not exists (select from reliq.jobs where requeued_from = a.job_id) as open
+  from reliq.attempts a where a.buried
 )
 select current_setting('server_version') as server_version,
-       clock_timestamp() as now,
        (select n from due) as due,
        (select reliq.now() - oldest from due) as oldest_due,
-       (select count(*) from reliq.attempts
-        where buried and ended_at > reliq.now() - interval '1 day') as dead_last_day,
-       (select count(*) from reliq.attempts where buried and kind = 'alert') as dead_alerts,
+       (select count(*) from dead where fresh) as dead_last_day,
+       (select count(*) from dead where fresh and open) as open_last_day,
+       (select count(*) from dead where alert and open) as open_alerts,
        current_setting('enable_seqscan') as seqscan,
        (select max(statement_timestamp() - xact_start) from pg_stat_activity
         where backend_xmin is not null and pid <> pg_backend_pid()) as oldest_snapshot,

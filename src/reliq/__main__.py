@@ -1,0 +1,5 @@
+"""`python -m reliq` is `reliq`."""
+
+from reliq.cli import main
+
+main()

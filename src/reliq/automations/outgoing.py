@@ -1,0 +1,98 @@
+"""
+One request to somebody else's service: bounded in time, repeatable, and silent about its address.
+
+An address may hold a token (Telegram's does, and so do those of many CRMs), and httpx puts it
+into the texts and fields of its errors. So no error of httpx leaves this module, not even as
+the cause of ours.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+from urllib.parse import quote
+
+import anyio
+import httpx
+from pydantic import SecretStr
+
+from reliq.domain.http import check
+from reliq.domain.text import storable
+from reliq.errors import TemporaryError
+
+DEADLINE: Final = timedelta(seconds=10)
+
+TOKEN_MIN: Final = 8
+"""Characters from which on a part of an address may be a token, and is not quoted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """
+    An address that takes JSON; `what` names it in errors, `http` is asked for at every call.
+
+    `deadline` bounds a whole call, from looking up the name to the last byte of the answer:
+    httpx's own timeouts begin anew with every byte that drips in.
+    """
+
+    http: Callable[[], httpx.AsyncClient] = field(repr=False)
+    url: SecretStr
+    what: str
+    deadline: timedelta = DEADLINE
+
+    async def post(self, body: Mapping[str, Any], *, key: str | None = None) -> None:
+        """
+        Send `body`; return when the answer is a success.
+
+        `key` goes along as `Idempotency-Key`: a service that knows the header does not act
+        twice when an attempt is repeated.
+
+        Raises:
+            PermanentError: repeating cannot help.
+            TemporaryError: it may: no answer, no connection, or an answer that says so.
+
+        """
+        answer = await self._answer(body, key)
+        if isinstance(answer, str):
+            raise TemporaryError(f"{self.what} did not answer ({answer})")
+        check(_Masked(answer, self.url), self.what)
+
+    async def _answer(self, body: Mapping[str, Any], key: str | None) -> httpx.Response | str:
+        """Return the answer, or in a word what went wrong, so that no cause hangs on it."""
+        # Keys may be any text, and a header holds visible ASCII.
+        headers = {} if key is None else {"idempotency-key": quote(storable(key), safe=":@/+,")}
+        seconds = self.deadline.total_seconds()
+        try:
+            with anyio.fail_after(seconds):
+                return await self.http().post(
+                    self.url.get_secret_value(), json=body, headers=headers, timeout=seconds
+                )
+        except TimeoutError:
+            return f"within {seconds:g} s"
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            return type(error).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class _Masked:
+    """An answer as `check` may quote it: many a 404 page repeats the path that was asked for."""
+
+    answer: httpx.Response
+    url: SecretStr
+
+    @property
+    def status_code(self) -> int:
+        return self.answer.status_code
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self.answer.headers
+
+    @property
+    def text(self) -> str:
+        text = self.answer.text
+        for part in re.split(r"[/?&=]", self.url.get_secret_value()):
+            if len(part) >= TOKEN_MIN:
+                text = text.replace(part, "…")
+        return text

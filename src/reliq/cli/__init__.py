@@ -1,0 +1,89 @@
+"""
+The command line: parse, load the settings, call one function, say how it went.
+
+| exit code | means                                                          |
+|-----------|----------------------------------------------------------------|
+| 0         | done                                                           |
+| 1         | refused, or it needs a person; one line on stderr says why     |
+| 2         | wrong usage, or a wrong configuration: every problem is listed |
+| 75        | the database is away: the same command may succeed later       |
+
+A command is a function, and the number it returns is the exit code. Only the module of the
+command that is asked for gets imported, and it imports what is heavy inside the command:
+every start of a worker passes through here. An error that nobody expected keeps its traceback.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Final
+
+import typer
+
+from reliq.errors import ConfigInvalid, ReliqError, StoreUnavailable
+
+REFUSED: Final = 1
+MISCONFIGURED: Final = 2
+UNAVAILABLE: Final = 75
+
+COMMANDS: Final[Mapping[str, str]] = {
+    "serve": "run",
+    "worker": "run",
+    "dev": "dev",
+    "demo": "demo",
+    "migrate": "desk",
+    "doctor": "doctor",
+    "failed": "desk",
+    "show": "desk",
+    "retry": "desk",
+    "replay": "desk",
+    "prune": "desk",
+    "scenario": "scenario",
+}
+"""Command → the module of this package where the function, or group, of that name is."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit; without arguments those of the process are taken."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        commands(given[0] if given else "")(args=given, prog_name="reliq")
+    except ConfigInvalid as error:
+        typer.echo("reliq: the configuration is wrong", err=True)
+        for problem in error.problems:
+            typer.echo(f"  - {problem}", err=True)
+        sys.exit(MISCONFIGURED)
+    except ReliqError as error:
+        typer.echo(f"reliq: {error}", err=True)
+        sys.exit(UNAVAILABLE if isinstance(error, StoreUnavailable) else REFUSED)
+
+
+def commands(asked: str = "") -> typer.Typer:
+    """Collect the commands: the one that is asked for, or all if there is none of that name."""
+    app = typer.Typer(
+        help="Receive webhooks, queue jobs in Postgres, work them off.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(lambda: None)  # else a lone command would not need its name
+    for name in [asked] if asked in COMMANDS else COMMANDS:
+        module = f"reliq.cli.{COMMANDS[name]}"
+        if find_spec(module) is None:  # a group that does not exist yet
+            continue
+        found = getattr(import_module(module), name)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(_exiting(found))
+    return app
+
+
+def _exiting(command: Callable[..., int | None]) -> Callable[..., None]:
+    @functools.wraps(command)
+    def run(*arguments: object, **options: object) -> None:
+        raise typer.Exit(command(*arguments, **options) or 0)
+
+    return run

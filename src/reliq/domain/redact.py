@@ -1,0 +1,116 @@
+"""
+What may be shown of a payload, a header or an error text.
+
+A person who looks at a job needs its shape and its ids, and never a password. What is masked
+is decided by the name a value goes by (`api_key`, `accessToken`, `Authorization`), and in free
+text also by its look (`Bearer …`, `user:password@`, a Telegram bot's token). It masks too
+much rather than too little, and it is for screens: what is stored stays as it came.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+MASK: Final = "********"
+
+_SECRETIVE: Final = (
+    "password", "passwd", "passphrase", "pwd", "secret", "token", "authorization", "apikey",
+    "accesskey", "privatekey", "credential", "cookie", "sessionid", "signature",
+)  # fmt: skip
+_LETTERS: Final = re.compile(r"[^a-z]")
+
+_WORDS: Final = (
+    r"password|passwd|passphrase|pwd|secret|token|authorization|api[_-]?key|access[_-]?key"
+    r"|private[_-]?key|credentials?|cookie|session[_-]?id|signature"
+)
+# No part may run on without a bound before it must match: bodies can be a megabyte of one letter.
+_NAMED: Final = re.compile(
+    rf"""(?P<name>(?:{_WORDS})[\w.-]{{0,40}}\\{{0,3}}["']?\s{{0,9}}[:=]\s{{0,9}})"""
+    r"""(?P<value>\\{1,3}(?P<q>["'])(?:(?!\\{1,3}(?P=q)).)*"""
+    r"""|[bru]{0,2}"(?:[^"\\]|\\.)*"?|[bru]{0,2}'(?:[^'\\]|\\.)*'?"""
+    r"""|(?:(?:Bearer|Basic|Digest|Token)\s+)?[^\s,;&"'<>}\]]+)""",
+    re.IGNORECASE,
+)
+_LOOKS: Final = (
+    (re.compile(r"(\bcookie:\s{0,9})[^\n\"']+", re.IGNORECASE), rf"\1{MASK}"),
+    (re.compile(r"\b(Bearer|Basic)\s+[\w+/=.~-]{8,}", re.IGNORECASE), rf"\1 {MASK}"),
+    (re.compile(r"(\w://)[^\s/@]*@"), rf"\1{MASK}@"),
+    (re.compile(r"(?<!\d)\d{6,}:[\w-]{30,}"), MASK),  # of a Telegram bot
+    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), MASK),  # a JSON web token
+)
+
+_CONTROL: Final = re.compile(r"[^\S\n\t ]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]")  # fmt: skip
+
+
+def redact(value: Any) -> Any:
+    """Copy JSON with what a secretive name holds masked, texts inside it scrubbed."""
+    match value:
+        case dict():
+            return {
+                key: MASK if is_secretive(str(key)) and _holds(item) else redact(item)
+                for key, item in value.items()
+            }
+        case list():
+            return [redact(item) for item in value]
+        case str():
+            return scrub(value)
+        case _:
+            return value
+
+
+def redact_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Do the same for stored headers."""
+    return {
+        name: MASK if is_secretive(name) else printable(scrub(value))
+        for name, value in headers.items()
+    }
+
+
+def is_secretive(name: str) -> bool:
+    """Tell by a field's name whether to mask it; case and separators do not matter."""
+    letters = _LETTERS.sub("", name.lower())
+    return any(word in letters for word in _SECRETIVE)
+
+
+def _holds(value: object) -> bool:
+    return value is not None and not isinstance(value, bool)
+
+
+def scrub(text: str) -> str:
+    """Mask what follows a secretive name in free text, and what looks like a secret."""
+    text = _NAMED.sub(lambda found: found["name"] + _mask_like(found["value"]), text)
+    for pattern, instead in _LOOKS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def _mask_like(value: str) -> str:
+    quote = value[0] if value[0] in "\"'" else ""
+    return f"{quote}{MASK}{quote}"
+
+
+def printable(text: str) -> str:
+    """Spell out control characters, so that text from outside cannot steer a terminal."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def preview(body: bytes, characters_max: int) -> tuple[str, str]:
+    """
+    Show a body as (`json`, `text` or `hex`, what to show), at most so many characters.
+
+    Masking comes before cutting: a secret that lies across the cut is masked, too.
+    """
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return "hex", _cut(body[:characters_max].hex(" "), characters_max)
+    try:
+        shown = json.dumps(redact(json.loads(text)), ensure_ascii=False, indent=2)
+    except (ValueError, RecursionError):
+        return "text", _cut(printable(scrub(text)), characters_max)
+    return "json", _cut(printable(shown), characters_max)
+
+
+def _cut(text: str, characters_max: int) -> str:
+    return text if len(text) <= characters_max else f"{text[: characters_max - 1]}…"

@@ -1,0 +1,205 @@
+"""
+One run: build the stage, send the load, do the harm, wait for rest, read what is there.
+
+Nothing sleeps to let things happen. Steps wait for their trigger, the end waits for rest, and
+both under deadlines; only a `delay` or an upstream's thinking time in the file is a sleep.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from reliq.scenario.history import Entry, History, Terms, in_order
+from reliq.scenario.matching import matches
+from reliq.scenario.model import Scenario, Step
+from reliq.scenario.recorder import Recorder
+from reliq.scenario.stage import Stage, open_stage
+from reliq.scenario.stage.postgres import ClockMap
+from reliq.scenario.stage.sender import deliver
+from reliq.servers import PostgresServer
+
+SLACK_S: Final = 0.15
+"""For round trips and scheduling on a quiet machine, on top of every upper bound."""
+
+NAP_S: Final = 0.02
+CLOCK_DRIFT_MAX_S: Final = 0.05
+LOOK_EVERY_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a run brought: its history, and reasons why it might prove nothing."""
+
+    history: History
+    doubts: tuple[str, ...]
+
+
+async def conduct(
+    scenario: Scenario,
+    *,
+    server: PostgresServer,
+    seed: int,
+    folder: Path,
+    code: Path,
+    tell: Callable[[str], None],
+) -> Run:
+    """
+    Run a scenario once; the dice of the load come from `seed`.
+
+    Raises:
+        HarnessError: the stage could not be built or held (also inside an ExceptionGroup).
+
+    """
+    recorder, noise = Recorder(), Noise()
+    async with open_stage(
+        scenario, server=server, recorder=recorder, folder=folder, code=code, tell=tell
+    ) as stage:
+        clock = await stage.database.map_clock()
+        steps = Steps(scenario, stage, recorder, tell)
+        async with anyio.create_task_group() as background:
+            background.start_soon(noise.listen)
+            steps.start(background)
+            tell("load: sending")
+            dice = random.Random(seed)  # noqa: S311 - dice of a test, to be thrown again
+            for load in scenario.load:
+                await deliver(load.deliver, stage=stage, recorder=recorder, dice=dice)
+            tell("waiting for rest")
+            await _rest(scenario, stage, steps)
+            background.cancel_scope.cancel()
+        drift = clock_drift_s(clock, await stage.database.map_clock())
+        seen = recorder.entries  # before the stage is torn down: what dies then does not count
+        rows = await stage.database.read(clock)
+    doubts = []
+    if drift > CLOCK_DRIFT_MAX_S:
+        doubts.append(f"the clocks of database and harness moved apart by {drift:.3f} s")
+    if noise.worst_s > scenario.scaled(scenario.system.config.lease).total_seconds() / 2:
+        doubts.append(f"the machine woke the harness up to {noise.worst_s:.3f} s late")
+    return Run(merge(scenario, seen, rows, slack_s=SLACK_S + noise.worst_s), tuple(doubts))
+
+
+class Noise:
+    """How late a nap of 20 ms ends: what the machine adds to every wait."""
+
+    def __init__(self) -> None:
+        self.worst_s = 0.0
+
+    async def listen(self) -> None:
+        """Nap until cancelled."""
+        while True:
+            asleep_at_s = anyio.current_time()
+            await anyio.sleep(NAP_S)
+            self.worst_s = max(self.worst_s, anyio.current_time() - asleep_at_s - NAP_S)
+
+
+class Steps:
+    """The faults: each waits for its trigger, then does its harm and says whom it hit."""
+
+    def __init__(
+        self, scenario: Scenario, stage: Stage, recorder: Recorder, tell: Callable[[str], None]
+    ) -> None:
+        self._steps, self._stage = scenario.steps, stage
+        self._recorder, self._tell = recorder, tell
+        self._due = {step.id for step in scenario.steps if step.when.at is not None}
+
+    @property
+    def are_pending(self) -> bool:
+        """Say whether a step is on its way that will come, whatever the system does."""
+        return bool(self._due)
+
+    def start(self, background: anyio.abc.TaskGroup) -> None:
+        """Start waiting for every trigger."""
+        for step in self._steps:
+            background.start_soon(self._play, step)
+
+    async def _play(self, step: Step) -> None:
+        process = await self._trigger(step)
+        self._due.add(step.id)
+        await anyio.sleep(step.delay.total_seconds())
+        signal = step.do.signal
+        to = signal.to.replace("{event.p}", process)
+        hits = self._stage.processes.signal(to, signal.sig)
+        self._recorder.record("fault", "fired", step=step.id, sig=signal.sig, to=to, hits=hits)
+        self._tell(f"fault: {step.id}: SIG{signal.sig} to {to}, hit {hits}")
+        self._due.remove(step.id)
+
+    async def _trigger(self, step: Step) -> str:
+        if step.when.at is not None:
+            await anyio.sleep(step.when.at.total_seconds())
+            return ""
+        event = step.when.event
+        assert event is not None  # noqa: S101 - the model demands one of the two
+        return (await self._recorder.wait_for(event.nth, lambda seen: matches(event, seen))).p
+
+
+async def _rest(scenario: Scenario, stage: Stage, steps: Steps) -> None:
+    """Return when nothing moves any more or the time allowed is over: then it is judged so."""
+    with anyio.move_on_after(scenario.settle.within.total_seconds()):
+        while steps.are_pending or await stage.database.count_open():
+            await anyio.sleep(LOOK_EVERY_S)  # noqa: ASYNC110 - the condition is in a database
+
+
+def clock_drift_s(before: ClockMap, after: ClockMap) -> float:
+    """Return how far two clock maps surely lie apart, in seconds."""
+    return max(0, abs(before.offset - after.offset) - before.error - after.error) / 1e9
+
+
+def merge(
+    scenario: Scenario, seen: Iterable[Entry], rows: Iterable[Entry], *, slack_s: float
+) -> History:
+    """
+    Put what was seen and what the rows say into one history.
+
+    A worker's name in the rows is a random word; which process it is, is known from the calls
+    that the upstream got from its attempts. Faults learn what their victims held.
+    """
+    seen, rows = list(seen), list(rows)
+    callers = {
+        (x.a["job"], x.a["attempt"]): x.p for x in seen if (x.src, x.e) == ("upstream", "request")
+    }
+    names = {
+        x.a["worker"]: callers[key]
+        for x in rows
+        if x.e == "claim" and (key := (x.a["job"], x.a["attempt"])) in callers
+    }
+    named = [replace(x, p=names.get(x.p, x.p)) for x in rows]
+    history = History(entries=in_order([*seen, *named]), terms=terms(scenario, slack_s))
+    entries = [
+        replace(x, a={**x.a, "victim_live_leases": live_leases(history, x)})
+        if (x.src, x.e) == ("fault", "fired")
+        else x
+        for x in history.entries
+    ]
+    return History(entries=entries, terms=history.terms)
+
+
+def live_leases(history: History, fault: Entry) -> int:
+    """Count the claims that the process a fault was meant for held at that moment."""
+    return sum(
+        held.claim.p == fault.a["to"]
+        and held.claim.t <= fault.t
+        and (held.end is None or held.end.t > fault.t)
+        for holdings in history.holdings().values()
+        for held in holdings
+    )
+
+
+def terms(scenario: Scenario, slack_s: float) -> Terms:
+    """Return what the product was set to, in real seconds."""
+    config = scenario.system.config
+    real: Mapping[str, float] = {
+        "lease_s": scenario.scaled(config.lease).total_seconds(),
+        "poll_s": scenario.scaled(config.poll).total_seconds(),
+        "reap_every_s": scenario.scaled(config.reap_every).total_seconds(),
+        "retry_base_s": scenario.scaled(config.backoff.base).total_seconds(),
+        "retry_cap_s": scenario.scaled(config.backoff.cap).total_seconds(),
+    }
+    return Terms(
+        **real,
+        retry_jitter=config.backoff.jitter,
+        attempts_max=config.attempts_max,
+        slack_s=slack_s,
+    )

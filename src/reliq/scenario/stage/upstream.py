@@ -1,0 +1,104 @@
+"""
+The service that the jobs call: a real HTTP server with a list of rules and a log.
+
+Handlers of the drill say in headers which job, attempt and process calls; the rest of what is
+logged (key, body, moment) any client would show.
+"""
+
+import hashlib
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final, override
+
+import anyio
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from reliq.scenario.model import Reply, Rule
+from reliq.scenario.recorder import Recorder
+from reliq.servers.loopback import HOST
+
+_OTHERWISE: Final = Reply()
+_PAUSE_S: Final = 0.005
+
+
+@dataclass(slots=True, kw_only=True)
+class Upstream:
+    """Answers by the first rule that is not used up, with 200 when all are."""
+
+    url: str
+    rules: Sequence[Rule]
+    recorder: Recorder
+    name_of: Callable[[int], str]
+    _calls: Iterator[int] = field(default_factory=lambda: count(1))
+    _used: Counter[tuple[int, int | None]] = field(default_factory=Counter)
+
+    async def answer(self, request: Request) -> Response:
+        """Log the request, wait as the rule says, log and send the reply."""
+        body = await request.body()
+        job, call = int(request.headers.get("drill-job", "0")), next(self._calls)
+        rule, reply = self._choose(job)
+        self.recorder.record(
+            "upstream", "request", p=self.name_of(int(request.headers.get("drill-process", "0"))),
+            call=call, job=job, attempt=int(request.headers.get("drill-attempt", "0")),
+            key=request.headers.get("idempotency-key", ""),
+            body=hashlib.sha256(body).hexdigest()[:16],
+        )  # fmt: skip
+        await anyio.sleep(reply.delay.total_seconds())
+        self.recorder.record(
+            "upstream", "response", call=call, job=job, status=reply.status, rule=rule
+        )
+        return PlainTextResponse(f"the drill's upstream says {reply.status}\n", reply.status)
+
+    def _choose(self, job: int) -> tuple[int, Reply]:
+        """Take the first rule that has something left for this job; -1 is no rule."""
+        for n, rule in enumerate(self.rules):
+            used, used_by_job = self._used[n, None], self._used[n, job]
+            if (rule.times is None or used < rule.times) and (
+                rule.times_per_job is None or used_by_job < rule.times_per_job
+            ):
+                self._used[n, None] += 1
+                self._used[n, job] += 1
+                return n, rule.reply
+        return -1, _OTHERWISE
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to whoever runs the harness."""
+
+    @override
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Do nothing."""
+        yield
+
+
+@asynccontextmanager
+async def open_upstream(
+    rules: Sequence[Rule], recorder: Recorder, name_of: Callable[[int], str]
+) -> AsyncIterator[Upstream]:
+    """Serve for as long as the block runs."""
+    with socket.create_server((HOST, 0)) as listener:
+        port = listener.getsockname()[1]
+        upstream = Upstream(
+            url=f"http://{HOST}:{port}/", rules=rules, recorder=recorder, name_of=name_of
+        )
+        app = Starlette(routes=[Route("/{path:path}", upstream.answer, methods=["POST"])])
+        server = _Server(
+            uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
+        )
+        async with anyio.create_task_group() as serving:
+            serving.start_soon(lambda: server.serve(sockets=[listener]))
+            while not server.started:
+                await anyio.sleep(_PAUSE_S)  # noqa: ASYNC110 - uvicorn has no event for it
+            try:
+                yield upstream
+            finally:
+                server.force_exit = server.should_exit = True

@@ -1,0 +1,122 @@
+"""
+What a history proves.
+
+| verdict    | exit | means                                                                       |
+|------------|------|-----------------------------------------------------------------------------|
+| `pass`     | 0    | every promise held, every fault hit, everything that had to happen happened  |
+| `violated` | 1    | a promise was broken; wins over everything below                            |
+| `void`     | 4    | the run proves nothing: no stage, clocks apart, a machine too noisy         |
+| `vacuous`  | 3    | nothing broke, but a fault missed, a `sometimes` was not met, or an invariant had nothing to judge |
+
+2 is for a file that does not load.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from reliq.scenario import invariants
+from reliq.scenario.history import Entry, History
+from reliq.scenario.invariants.kind import Violation
+from reliq.scenario.matching import count, matches
+from reliq.scenario.model import Scenario
+
+Verdict = Literal["pass", "violated", "vacuous", "void"]
+
+EXIT_CODES: Final[dict[Verdict, int]] = {"pass": 0, "violated": 1, "vacuous": 3, "void": 4}
+USAGE: Final = 2
+_WORST_FIRST: Final[Sequence[Verdict]] = ("violated", "void", "vacuous", "pass")
+_WITNESSES_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One promise: how many things were judged by it, and which broke it."""
+
+    name: str
+    promise: str
+    judged: int
+    violations: tuple[Violation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bite:
+    """One fault, or one thing that had to happen: how often it did, and whether that will do."""
+
+    what: str
+    count: int
+    is_met: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The verdict and everything it rests on; `doubts` make a run void."""
+
+    verdict: Verdict
+    findings: Sequence[Finding] = ()
+    faults: Sequence[Bite] = ()
+    sometimes: Sequence[Bite] = ()
+    doubts: Sequence[str] = ()
+
+
+def judge(scenario: Scenario, history: History, doubts: Sequence[str] = ()) -> Judgement:
+    """Judge a history by everything that the scenario expects."""
+    findings = [*_always(scenario, history), *_never(scenario, history)]
+    faults = list(_faults(scenario, history))
+    sometimes = [
+        Bite(wanted.what, n := count(wanted.count, history.entries), wanted.is_met(n))
+        for wanted in scenario.expect.sometimes
+    ]
+    verdict: Verdict = "pass"
+    if any(finding.violations for finding in findings):
+        verdict = "violated"
+    elif doubts:
+        verdict = "void"
+    elif not all(bite.is_met for bite in [*faults, *sometimes]) or any(
+        finding.judged == 0 for finding in findings
+    ):
+        verdict = "vacuous"
+    return Judgement(
+        verdict=verdict, findings=findings, faults=faults, sometimes=sometimes, doubts=doubts
+    )
+
+
+def worst(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the verdict that speaks for several runs."""
+    return min(verdicts, key=_WORST_FIRST.index, default="pass")
+
+
+def _always(scenario: Scenario, history: History) -> Iterator[Finding]:
+    known = invariants.load()
+    for name in scenario.expect.always:
+        results = list(known[name].check(history))
+        violations = tuple(result for result in results if result is not None)
+        yield Finding(name, known[name].promise, len(results), violations)
+
+
+def _never(scenario: Scenario, history: History) -> Iterator[Finding]:
+    for unwanted in scenario.expect.never:
+        found = [entry for entry in history.entries if matches(unwanted.count, entry)]
+        violations = (
+            (Violation(f"seen {len(found)} times", tuple(found[:_WITNESSES_MAX])),) if found else ()
+        )
+        # All entries were looked through, so it is never without something to judge.
+        yield Finding(f"never: {unwanted.what}", "must not happen", 1, violations)
+
+
+def _faults(scenario: Scenario, history: History) -> Iterator[Bite]:
+    hits = Counter[str]()
+    for fired in history.of("fault", "fired"):
+        hits[fired.a["step"]] += fired.a["hits"]
+    for step in scenario.steps:
+        yield Bite(f"step {step.id}", hits[step.id], hits[step.id] > 0 or step.may_miss is not None)
+    replies = Counter[int](reply.a["rule"] for reply in history.of("upstream", "response"))
+    for n, rule in enumerate(scenario.system.upstream):
+        what = f"upstream rule {n + 1} ({rule.reply.status})"
+        yield Bite(what, replies[n], replies[n] > 0)
+
+
+def faults_before(history: History, entry: Entry) -> list[Entry]:
+    """List the faults that had been done when something happened."""
+    return [fault for fault in history.of("fault", "fired") if fault.t <= entry.t]

@@ -1,0 +1,186 @@
+"""Settings in, running parts out: the one place that knows everything."""
+
+import difflib
+import importlib
+import sys
+import traceback
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from reliq.app import App
+from reliq.domain.redact import scrub
+from reliq.domain.signature import check_secrets
+from reliq.errors import ConfigInvalid, SchemaMismatch
+from reliq.postgres.desk import Desk
+from reliq.postgres.migrate import why_not_current
+from reliq.postgres.pool import Database
+from reliq.settings import ENV_FILE, PREFIX, Settings, load, read
+
+
+def configured(env_file: Path = ENV_FILE) -> tuple[Settings, App]:
+    """
+    Load the settings and the App they name, ready to be started.
+
+    Raises:
+        ConfigInvalid: with every problem of the settings and of the App at once.
+
+    """
+    settings, _, app, found = examined(env_file)
+    if settings is None or app is None or found:
+        raise ConfigInvalid(found)
+    return settings, app
+
+
+def loaded(env_file: Path = ENV_FILE) -> Settings:
+    """
+    Load the settings alone, for what needs no App.
+
+    Raises:
+        ConfigInvalid: with every problem at once.
+
+    """
+    settings, found = load(env_file)
+    if settings is None or found:
+        raise ConfigInvalid(found)
+    return settings
+
+
+def examined(
+    env_file: Path = ENV_FILE,
+) -> tuple[Settings | None, Settings | None, App | None, list[str]]:
+    """
+    Load what can be loaded, and say everything that is wrong; never raises `ConfigInvalid`.
+
+    Returns the settings and the second best (see `settings.read`), the App made with either,
+    and the problems of all of them.
+    """
+    settings, second_best, found = read(env_file)
+    app = None
+    if (best := settings or second_best) is not None:
+        try:
+            app = load_app(best)
+        except ConfigInvalid as error:
+            found += error.problems
+        else:
+            found += problems(best, app)
+    return settings, second_best, app, list(dict.fromkeys(found))
+
+
+def load_app(settings: Settings) -> App:
+    """
+    Import the App that the settings name as `module:name`.
+
+    The name is an App, or a function that makes one from the settings. Modules are also
+    looked for in the working directory.
+
+    Raises:
+        ConfigInvalid: there is no such App, or making it failed.
+
+    """
+    where = f"{PREFIX}APP={settings.app}"
+    module_name, colon, name = settings.app.partition(":")
+    if not (colon and module_name and name):
+        raise ConfigInvalid([f"{where} is wrong: write it as module:name, as in shop.hooks:app"])
+    found = _named(where, module_name, name)
+    if callable(found):
+        with _in_words(where, f"calling {name}"):
+            found = found(settings)
+    if not isinstance(found, App):
+        raise ConfigInvalid([f"{where} is wrong: {name} is a {type(found).__name__}, not an App"])
+    return found
+
+
+def _named(where: str, module_name: str, name: str) -> object:
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    with _in_words(where, f"importing {module_name}"):
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            # The module itself or a package above it, and not something that it imports.
+            if f"{module_name}.".startswith(f"{error.name}."):
+                problem = f"{where} is wrong: there is no module {error.name}"
+                raise ConfigInvalid([problem]) from error
+            raise
+    if not hasattr(module, name):
+        near = difflib.get_close_matches(name, dir(module), n=1)
+        hint = f": did you mean {near[0]}?" if near else ""
+        raise ConfigInvalid([f"{where} is wrong: {module_name} has no {name}{hint}"])
+    found: object = getattr(module, name)
+    return found
+
+
+@contextmanager
+def _in_words(where: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except ConfigInvalid:
+        raise
+    except Exception as error:
+        [*_, last] = traceback.extract_tb(error.__traceback__)
+        said = scrub(f"{type(error).__name__}: {error}")
+        place = f"{last.filename}, line {last.lineno}"
+        raise ConfigInvalid([f"{where} does not load: {what} raised {said} ({place})"]) from error
+
+
+def problems(settings: Settings, app: App) -> list[str]:
+    """Say what the App needs and the settings lack: secrets of its sources, and its `needs`."""
+    return [*_secret_problems(settings, app), *_need_problems(settings, app)]
+
+
+def _secret_problems(settings: Settings, app: App) -> list[str]:
+    names = {source: source.lower().replace("-", "_") for source in app.sources}
+    strays = settings.secrets.keys() - names.values()
+    found = []
+    for source, name in names.items():
+        variable = f"{PREFIX}SECRETS__{name.upper()}"
+        secret = settings.secret(source)
+        if secret is None:
+            near = difflib.get_close_matches(name, strays, n=1)
+            hint = f" (you set {PREFIX}SECRETS__{near[0].upper()})" if near else ""
+            found.append(f"{variable} is missing: the secret of the source {source!r}{hint}")
+            continue
+        try:
+            check_secrets([secret.encode()])
+        except ValueError as error:
+            found.append(f"{variable} is wrong: {error}")
+    return found
+
+
+def _need_problems(settings: Settings, app: App) -> list[str]:
+    found = []
+    for need in app.needs:
+        field = need.removeprefix(PREFIX).lower()
+        variable = f"{PREFIX}{field.upper()}"
+        if (about := Settings.model_fields.get(field)) is None:
+            found.append(f"{PREFIX}APP={settings.app} needs {variable}, which is no setting")
+        elif getattr(settings, field) is None:
+            found.append(f"{variable} is missing: {about.description}")
+    return found
+
+
+def database(settings: Settings) -> Database:
+    """Say where the database is and how to talk to it."""
+    return Database(
+        dsn=settings.dsn,
+        deadline_s=settings.statement_deadline.total_seconds(),
+        prepared=settings.prepared,
+        planner=settings.planner,
+    )
+
+
+@asynccontextmanager
+async def desk(settings: Settings) -> AsyncIterator[Desk]:
+    """
+    Open the operator's side of the database; its schema must be the one of this version.
+
+    Raises:
+        SchemaMismatch: it is not; the message says what to do.
+        StoreUnavailable: the database did not answer.
+
+    """
+    async with database(settings).pool("reliq desk", size=1) as pool:
+        if (why := await why_not_current(pool)) is not None:
+            raise SchemaMismatch(why)
+        yield Desk(pool)

@@ -1,0 +1,76 @@
+"""The receiver, put together and served."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import anyio
+import structlog
+import uvicorn
+from typing_extensions import override
+
+from reliq.app import App
+from reliq.postgres.inbox import PostgresInbox
+from reliq.postgres.listen import Bell
+from reliq.receiver.asgi import make_asgi
+from reliq.settings import Settings
+from reliq.wiring import database
+
+log = structlog.get_logger()
+
+POOL = 20
+"""Connections of one receiver: each store takes a few milliseconds."""
+
+DRAIN_S = 10
+"""For open requests to be answered after SIGTERM."""
+
+
+async def serve(settings: Settings, app: App) -> None:
+    """Receive until told to stop; open requests are answered first."""
+    store = database(settings)
+    bell = Bell(store)
+    async with store.pool("reliq receiver", POOL) as pool:
+        inbox = PostgresInbox(
+            pool=pool, deadline=settings.store_deadline, key_ttl=settings.keep_keys
+        )
+        asgi = make_asgi(
+            app,
+            secrets={name: [_secret(settings, name)] for name in app.sources},
+            inbox=inbox,
+            body_max=settings.body_max,
+            bell=bell.ring,
+        )
+        server = _Server(
+            uvicorn.Config(
+                asgi, host=settings.host, port=settings.port, log_level="warning",
+                access_log=False, lifespan="off", server_header=False,
+                timeout_graceful_shutdown=DRAIN_S,
+            )
+        )  # fmt: skip
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bell.run)
+            tasks.start_soon(server.heed_signals)
+            log.info("receiver.started", host=settings.host, port=settings.port)
+            await server.serve()
+            tasks.cancel_scope.cancel()
+    log.info("receiver.stopped")
+
+
+class _Server(uvicorn.Server):
+    """A server whose end by a signal is a good end: uvicorn's own raises the signal again."""
+
+    @contextmanager
+    @override
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def heed_signals(self) -> None:
+        """Answer what is open at the first signal, nothing more at the second."""
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for _ in signals:
+                self.force_exit = self.should_exit
+                self.should_exit = True
+
+
+def _secret(settings: Settings, source: str) -> bytes:
+    return (settings.secret(source) or "").encode()

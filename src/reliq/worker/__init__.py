@@ -1,0 +1,1 @@
+"""Run attempts and record how they ended; start reading at `run.py`."""

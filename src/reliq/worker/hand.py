@@ -1,0 +1,107 @@
+"""
+What a worker has in hand: every job it claimed and whose settlement is not yet written.
+
+Two threads share it. The main loop runs handlers; the second loop (`second_loop.py`) renews
+leases and may find one lost. So each attempt carries its own clockwork on the machine's
+monotonic clock, which both threads read alike, and a cut is handed over with
+`call_soon_threadsafe`: the second loop never waits for the first, which may be blocked.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+import anyio
+from anyio import CancelScope
+
+from reliq.domain.job import Claim, JobId
+
+
+class Cut(Enum):
+    """Why an attempt was stopped from outside."""
+
+    LOST = auto()
+    """The lease is gone, or cannot be known to be ours: another worker may run the job."""
+    STOPPED = auto()
+    """The worker is stopping: hand the job back."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """
+    One claimed job, from the claim's reply to the settlement.
+
+    `lease_until_s` never lies behind the database's own end of the lease, because it counts
+    from before the claim or renewal was sent. Renewing ends at `renew_until_s`: a handler that
+    hangs beyond its time limit cannot hold its job for ever.
+    """
+
+    claim: Claim
+    lease_until_s: float
+    renewed_at_s: float
+    started_at_s: float = field(default_factory=time.monotonic)
+    renew_until_s: float = float("inf")
+    scope: CancelScope = field(default_factory=CancelScope)
+    cut: Cut | None = None
+    is_settling: bool = False
+    """Its settlement is on the way or written: a renewal that misses it has not lost it."""
+    is_settled: bool = False
+    thread_ended: anyio.Event | None = None
+    """Set when the thread of a plain function has really ended, also after it was abandoned."""
+
+    def stop(self, why: Cut) -> None:
+        """Cancel the handler; call it in the main loop only. The first reason stays."""
+        if self.cut is None:
+            self.cut = why
+            self.scope.cancel()
+
+
+class Hand:
+    """The attempts of one worker, safe to use from both loops."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, lease_s: float) -> None:
+        self._loop = loop
+        self._lease_s = lease_s
+        self._lock = threading.Lock()
+        self._attempts: dict[JobId, Attempt] = {}
+
+    def take(self, claims: Iterable[Claim], asked_at_s: float) -> list[Attempt]:
+        """Hold jobs whose claim was sent at `asked_at_s` on the monotonic clock."""
+        attempts = [
+            Attempt(
+                claim=claim, lease_until_s=asked_at_s + self._lease_s, renewed_at_s=asked_at_s
+            )
+            for claim in claims
+        ]
+        with self._lock:
+            self._attempts.update((attempt.claim.job_id, attempt) for attempt in attempts)
+        return attempts
+
+    def drop(self, attempt: Attempt) -> None:
+        """Let go: settled, or lost."""
+        with self._lock:
+            if self._attempts.get(attempt.claim.job_id) is attempt:
+                del self._attempts[attempt.claim.job_id]
+
+    def attempts(self) -> list[Attempt]:
+        """List what is held now."""
+        with self._lock:
+            return list(self._attempts.values())
+
+    def renewed(self, attempt: Attempt, asked_at_s: float) -> None:
+        """Lengthen a lease from the moment its renewal was sent."""
+        attempt.renewed_at_s = asked_at_s
+        attempt.lease_until_s = asked_at_s + self._lease_s
+
+    def lose(self, attempt: Attempt) -> None:
+        """Let go of a job that is not ours any more, and stop its handler; from any thread."""
+        self.drop(attempt)
+        self._loop.call_soon_threadsafe(attempt.stop, Cut.LOST)
+
+
+def now_s() -> float:
+    """The machine's monotonic clock, the same in every thread."""
+    return time.monotonic()

@@ -1,0 +1,133 @@
+"""
+Write how attempts ended: whatever has piled up goes out in one batch, one batch at a time.
+
+While the database is away endings wait here, each for as long as its lease lasts; after that
+the job is the reaper's, and writing about it is refused by the fence anyway.
+"""
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import anyio
+import structlog
+
+from reliq.app import ALERT_KIND
+from reliq.domain.outcome import Bury, Requeue, Settlement, Succeed
+from reliq.errors import StoreError
+from reliq.ports import Queue, Settled
+from reliq.worker.hand import Attempt, Hand, now_s
+
+log = structlog.get_logger()
+
+Item = tuple[Attempt, Settlement]
+
+
+@dataclass(slots=True, kw_only=True)
+class Settler:
+    """`retry_s` is the pause before a batch that could not be written is tried again."""
+
+    queue: Queue
+    hand: Hand
+    retry_s: float
+    dice: random.Random
+    _waiting: list[Item] = field(default_factory=list)
+    _more: anyio.Event = field(default_factory=anyio.Event)
+    _is_closed: bool = False
+
+    def settle(self, attempt: Attempt, settlement: Settlement) -> None:
+        """Have a settlement written; returns at once."""
+        attempt.is_settling = True
+        self._waiting.append((attempt, settlement))
+        self._more.set()
+
+    async def run(self) -> None:
+        """Write batches until closed and empty."""
+        while self._waiting or not self._is_closed:
+            if not self._waiting:
+                await self._more.wait()
+                self._more = anyio.Event()
+                continue
+            batch, self._waiting = self._waiting, []
+            failed = await self._write(batch)
+            if failed:
+                self._waiting[:0] = failed
+                await anyio.sleep(self.retry_s * self.dice.uniform(0.5, 1.5))
+
+    def close(self) -> None:
+        """Let `run` end once everything is written."""
+        self._is_closed = True
+        self._more.set()
+
+    async def _write(self, batch: Sequence[Item]) -> list[Item]:
+        """Write each sort of settlement on its own; return what must be tried again."""
+        failed: list[Item] = []
+        in_order = sorted(batch, key=lambda item: type(item[1]).__name__)
+        for _, group in groupby(in_order, key=lambda item: type(item[1])):
+            items = self._in_time(group)
+            try:
+                settled = await self.queue.settle_jobs(
+                    [(attempt.claim, settlement) for attempt, settlement in items]
+                )
+            except StoreError as error:
+                log.warning("settle.delayed", jobs=len(items), error=str(error))
+                failed += items
+            else:
+                self._note(items, settled)
+        return failed
+
+    def _in_time(self, group: Iterable[Item]) -> list[Item]:
+        """Leave out what could not be written before its lease ended."""
+        items = []
+        for attempt, settlement in group:
+            if now_s() < attempt.lease_until_s:
+                items.append((attempt, settlement))
+            else:
+                self.hand.drop(attempt)
+                _log_lost(attempt, "not settled in time")
+        return items
+
+    def _note(self, items: Sequence[Item], settled: Settled) -> None:
+        for attempt, settlement in items:
+            claim = attempt.claim
+            attempt.is_settled = True
+            self.hand.drop(attempt)
+            if claim.job_id in settled.lost:
+                _log_lost(attempt, "settle refused")
+                continue
+            log.info(
+                "attempt.ended",
+                job_id=claim.job_id,
+                kind=claim.kind,
+                attempt=claim.attempt,
+                fence=claim.fence,
+                settled=_word(settlement),
+                waited_s=round(claim.waited.total_seconds(), 3),
+                ran_s=round(now_s() - attempt.started_at_s, 3),
+            )
+            if isinstance(settlement, Bury):
+                died = "alert.died" if claim.kind == ALERT_KIND else "job.buried"
+                log.error(
+                    died,
+                    job_id=claim.job_id,
+                    kind=claim.kind,
+                    reason=settlement.reason,
+                    error=settlement.error,
+                    alert_id=settled.alerts.get(claim.job_id),
+                )
+
+
+def _log_lost(attempt: Attempt, why: str) -> None:
+    job_id, fence = attempt.claim.held
+    log.warning("lease.lost", job_id=job_id, fence=fence, why=why)
+
+
+def _word(settlement: Settlement) -> str:
+    match settlement:
+        case Succeed():
+            return "succeeded"
+        case Requeue(ended=ended):
+            return ended
+        case Bury():
+            return "dead"

@@ -1,0 +1,87 @@
+from datetime import timedelta
+from itertools import pairwise
+from math import nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reliq.domain.retry import DEFAULT, RetryPolicy
+
+TICK = timedelta(microseconds=1)
+HOUR = timedelta(hours=1)
+
+rolls = st.floats(0, 1, exclude_max=True)
+policies = st.builds(
+    lambda base, more, jitter: RetryPolicy(base=base, cap=base + more, jitter=jitter),
+    st.timedeltas(TICK, timedelta(days=1)),
+    st.timedeltas(timedelta(0), timedelta(days=30)) | st.timedeltas(timedelta(0), 9 * TICK),
+    st.floats(0, 1, exclude_max=True),
+)
+
+
+@given(policy=policies, attempt=st.integers(1, 20_000), roll=rolls)
+def test_a_retry_waits_no_longer_than_promised(
+    policy: RetryPolicy, attempt: int, roll: float
+) -> None:
+    assert timedelta(0) <= policy.delay(attempt, roll) <= policy.cap
+
+
+@given(attempt=st.integers(1, 20_000), roll=rolls)
+def test_the_pause_never_exceeds_one_hour_by_default(attempt: int, roll: float) -> None:
+    assert DEFAULT.delay(attempt, roll) <= HOUR
+
+
+@given(policy=policies, attempt=st.integers(1, 20_000), roll=rolls)
+def test_a_pause_is_spread_by_the_jitter_and_no_more(
+    policy: RetryPolicy, attempt: int, roll: float
+) -> None:
+    middle = policy.delay(attempt, 0.5)
+
+    pause = policy.delay(attempt, roll)
+
+    assert middle * (1 - policy.jitter) - 2 * TICK <= pause
+    assert pause <= middle * (1 + policy.jitter) + 2 * TICK
+
+
+@pytest.mark.parametrize("attempt", [1, 5, 9, 20, 20_000])
+def test_pauses_are_spread_at_the_cap_too(attempt: int) -> None:
+    least, most = DEFAULT.delay(attempt, 0), DEFAULT.delay(attempt, 0.999_999)
+
+    assert most / least == pytest.approx(1.2 / 0.8, rel=1e-4)
+
+
+@given(policy=policies, attempt=st.integers(1, 20_000), roll=rolls)
+def test_a_pause_grows_with_the_attempts_or_stays(
+    policy: RetryPolicy, attempt: int, roll: float
+) -> None:
+    assert policy.delay(attempt, roll) <= policy.delay(attempt + 1, roll)
+
+
+def test_pauses_double_until_the_cap() -> None:
+    pauses = [DEFAULT.delay(attempt, 0.5) for attempt in range(1, 12)]
+
+    assert [pause.total_seconds() for pause in pauses[:7]] == [10, 20, 40, 80, 160, 320, 640]
+    assert all(later > earlier for earlier, later in pairwise(pauses[:10]))
+    assert pauses[9:] == [timedelta(seconds=3000)] * 2
+
+
+def test_the_defaults_give_up_after_about_21_minutes() -> None:
+    assert DEFAULT.total() == timedelta(seconds=1270)
+    assert RetryPolicy(attempts_max=1).total() == timedelta(0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"base": timedelta(0)}, "0 < base <= cap, not 0:00:00"),
+        ({"base": 2 * HOUR}, "not 2:00:00, 1:00:00"),
+        ({"jitter": 1}, "jitter is a share.*not 1"),
+        ({"jitter": -0.1}, "not -0.1"),
+        ({"jitter": nan}, "not nan"),
+        ({"attempts_max": 0}, "attempts_max counts from 1, not 0"),
+    ],
+)
+def test_a_policy_that_cannot_work_is_refused_with_its_value(wrong, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        RetryPolicy(**wrong)
