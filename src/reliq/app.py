@@ -51,9 +51,7 @@ class Job:
     _transaction: Callable[[], AbstractAsyncContextManager[Any]] = field(repr=False)
 
     @classmethod
-    def of(
-        cls, claim: Claim, transaction: Callable[[], AbstractAsyncContextManager[Any]]
-    ) -> "Job":
+    def of(cls, claim: Claim, transaction: Callable[[], AbstractAsyncContextManager[Any]]) -> "Job":
         """Show a handler its claim."""
         return cls(
             id=claim.job_id, kind=claim.kind, key=claim.key, payload=claim.payload,

@@ -121,5 +121,3 @@ class Slots(Protocol):
     async def enqueue_job(self, job: NewJob) -> Enqueued:
         """Put one job into the queue, once per kind and key."""
         ...
-
-

@@ -1,15 +1,17 @@
 """Worker part of wiring."""
 
 import asyncio
+import math
+import os
 import random
 import secrets
 import signal
 import socket
-import os
-import math
+import sys
 from functools import partial
 
 import anyio
+import asyncpg
 import structlog
 
 from reliq.app import ALERT_KIND, App
@@ -89,7 +91,7 @@ class _WorkerProcess:
         self._check_budget()
         log.info("worker.stopped", worker=self.name)
 
-    def _queue(self, pool):
+    def _queue(self, pool: asyncpg.Pool) -> PostgresQueue:
         retry = self.settings.retry
         bounds = {
             kind: (self.app.handler(kind).retry or retry).attempts_max for kind in self.app.handlers
@@ -113,8 +115,13 @@ class _WorkerProcess:
                 queue=queue, hand=self.hand, retry_s=settings.poll.total_seconds(), dice=self.dice
             ),
             wakeup=self.wakeup, retry=settings.retry, grace=settings.grace, dice=self.dice,
-            stop=self.stop,
+            abandon=self._abandon, stop=self.stop,
         )  # fmt: skip
+
+    def _abandon(self) -> None:
+        log.warning("worker.stopped", worker=self.name, abandoned=True)
+        sys.stderr.flush()
+        os._exit(0)
 
     async def _second(self, stop: anyio.Event) -> None:
         settings, dice = self.settings, random.Random()
@@ -132,19 +139,20 @@ class _WorkerProcess:
                 tasks.start_soon(keeper.run)
                 for beat, act, pause_s in beats:
                     tasks.start_soon(
-                        partial(
-                            every, beat.total_seconds(), act, dice=dice, after_outage_s=pause_s
-                        )
+                        partial(every, beat.total_seconds(), act, dice=dice, after_outage_s=pause_s)
                     )
                 if settings.health_port is not None:
                     tasks.start_soon(
-                        serve_health, settings.host, settings.health_port, self.availability,
+                        serve_health,
+                        settings.host,
+                        settings.health_port,
+                        self.availability,
                         self.stop,
                     )
                 await stop.wait()
                 tasks.cancel_scope.cancel()
 
-    async def _await_schema(self, pool) -> None:
+    async def _await_schema(self, pool: asyncpg.Pool) -> None:
         while True:
             try:
                 reason = await why_not_current(pool)

@@ -2,7 +2,7 @@
 
 import hashlib
 import hmac
-import time
+from datetime import timedelta
 
 import anyio
 import httpx
@@ -14,7 +14,6 @@ from reliq.domain.event import Duplicate, Stored
 from reliq.domain.job import NewJob
 from reliq.domain.signature import SITE
 from reliq.errors import StoreUnavailable
-from reliq.receiver import asgi
 from reliq.receiver.asgi import DISCARD_BYTES, make_asgi
 
 pytestmark = pytest.mark.anyio
@@ -193,7 +192,7 @@ async def test_a_body_that_does_not_come_in_time_is_given_up():
         await anyio.sleep_forever()
 
     with anyio.fail_after(5):
-        response = await post(Inbox(), stuck(), body_timeout=asgi.timedelta(milliseconds=20))
+        response = await post(Inbox(), stuck(), body_timeout=timedelta(milliseconds=20))
 
     assert response.status_code == 408
     assert response.json() == {"error": "the body did not come in time"}
@@ -271,11 +270,3 @@ async def test_the_body_reaches_the_store_byte_for_byte():
     await post(inbox, chunks(body[:33], body[33:34], body[34:]), headers=proof(body))
 
     assert inbox.events[0].body == body
-
-
-async def test_hashing_of_a_body_is_not_begun_for_a_proof_of_the_wrong_shape():
-    started = time.perf_counter()
-
-    await post(Inbox(), b"{}", headers={"X-Signature": "x" * 10_000})
-
-    assert time.perf_counter() - started < 5

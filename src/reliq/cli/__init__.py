@@ -8,16 +8,14 @@ The command line: parse, load the settings, call one function, say how it went.
 | 2         | wrong usage, or a wrong configuration: every problem is listed |
 | 75        | the database is away: the same command may succeed later       |
 
-A command is a function, and the number it returns is the exit code. Only the module of the
-command that is asked for gets imported, and it imports what is heavy inside the command:
-every start of a worker passes through here. An error that nobody expected keeps its traceback.
+Each module of a group of commands has a function `register`, or a Typer of its name. Only the group of the command
+that is asked for gets imported, and it imports what is heavy inside the command: every start
+of a worker passes through here. An error that nobody expected keeps its traceback.
 """
 
-import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Final
 
 import typer
@@ -32,7 +30,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "serve": "run",
     "worker": "run",
     "dev": "dev",
-    "demo": "demo",
+    "demo": "dev",
     "migrate": "desk",
     "doctor": "doctor",
     "failed": "desk",
@@ -42,7 +40,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "prune": "desk",
     "scenario": "scenario",
 }
-"""Command → the module of this package where the function, or group, of that name is."""
+"""Command → the module of this package that registers it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -69,21 +67,10 @@ def commands(asked: str = "") -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(lambda: None)  # else a lone command would not need its name
-    for name in [asked] if asked in COMMANDS else COMMANDS:
-        module = f"reliq.cli.{COMMANDS[name]}"
-        if find_spec(module) is None:  # a group that does not exist yet
-            continue
-        found = getattr(import_module(module), name)
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name)
+    for group in dict.fromkeys([COMMANDS[asked]] if asked in COMMANDS else COMMANDS.values()):
+        module = import_module(f"reliq.cli.{group}")
+        if isinstance(commands_of_its_own := getattr(module, group, None), typer.Typer):
+            app.add_typer(commands_of_its_own, name=group)
         else:
-            app.command(name)(_exiting(found))
+            module.register(app)
     return app
-
-
-def _exiting(command: Callable[..., int | None]) -> Callable[..., None]:
-    @functools.wraps(command)
-    def run(*arguments: object, **options: object) -> None:
-        raise typer.Exit(command(*arguments, **options) or 0)
-
-    return run

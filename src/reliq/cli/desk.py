@@ -54,6 +54,12 @@ Age = Annotated[
 ]
 
 
+def register(app: typer.Typer) -> None:
+    """Add the commands of this group."""
+    for command in (failed, show, retry, replay, prune, migrate):
+        app.command()(command)
+
+
 def failed(
     *, kind: Kind = None, since: Since = None, limit: Limit = 20, json: Json = False
 ) -> None:
@@ -84,7 +90,7 @@ def _dead_letter(row: "Row") -> list[object]:
 
 def show(job: Job, *, json: Json = False) -> None:
     """Show a job, its event and every attempt, with secrets masked."""
-    from reliq.cli.show import presentable, print_job
+    from reliq.cli.show import presentable, print_job  # noqa: PLC0415 - see the package's docstring
 
     document = presentable(_at_desk(lambda desk, _: desk.show_job(JobId(job))))
     if json:
@@ -111,7 +117,7 @@ def _login() -> str:
 
 def replay(event: Event, *, force: Force = False, json: Json = False) -> None:
     """Read a stored event again with today's code; jobs that exist already are not doubled."""
-    from reliq.wiring import load_app
+    from reliq.wiring import load_app  # noqa: PLC0415 - see the package's docstring
 
     async def work(desk: "Desk", settings: "Settings") -> "list[Row]":
         app = load_app(settings)
@@ -178,10 +184,10 @@ def prune(*, jobs: Age = None, bodies: Age = None) -> None:
 
 def migrate() -> None:
     """Bring the tables to the version this reliq needs; any number may run at once."""
-    import anyio
+    import anyio  # noqa: PLC0415 - see the package's docstring
 
-    from reliq.postgres.migrate import migrate as bring_up
-    from reliq.wiring import loaded
+    from reliq.postgres.migrate import migrate as bring_up  # noqa: PLC0415 - see the package's docstring
+    from reliq.wiring import loaded  # noqa: PLC0415 - see the package's docstring
 
     applied = anyio.run(bring_up, loaded().dsn)
     typer.echo(f"applied {', '.join(applied)}" if applied else "the schema is current")
@@ -189,9 +195,9 @@ def migrate() -> None:
 
 def _at_desk(work: "Callable[[Desk, Settings], Awaitable[T]]") -> T:
     """Load the settings, open the desk, do one piece of work at it."""
-    import anyio
+    import anyio  # noqa: PLC0415 - see the package's docstring
 
-    from reliq.wiring import desk, loaded
+    from reliq.wiring import desk, loaded  # noqa: PLC0415 - see the package's docstring
 
     settings = loaded()
 

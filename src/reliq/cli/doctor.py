@@ -16,19 +16,24 @@ if TYPE_CHECKING:
 SettingRow = tuple[str, str, str]
 
 
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(doctor)
+
+
 def doctor(
     *, json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False
-) -> int:
+) -> None:
     """
     Examine settings, App, database and queue.
 
     Exits with 0 if all is well, 1 if something needs a person, 2 if the configuration is
     wrong, 75 if the database is away.
     """
-    import anyio
+    import anyio  # noqa: PLC0415 - see the package's docstring
 
-    from reliq.settings import described
-    from reliq.wiring import examined
+    from reliq.settings import described  # noqa: PLC0415 - see the package's docstring
+    from reliq.wiring import examined  # noqa: PLC0415 - see the package's docstring
 
     settings, second_best, app, problems = examined()
     best = settings or second_best
@@ -40,21 +45,19 @@ def doctor(
         print_json(_document(summed, problems, told, measured, findings))
     else:
         _print(summed, problems, told, findings)
-    return EXIT_CODES[summed]
+    raise typer.Exit(EXIT_CODES[summed])
 
 
 def _with_problems(told: list[SettingRow], problems: list[str]) -> list[SettingRow]:
     """Show no value for a setting that a problem names: the second best's is made up."""
     named = {problem.partition(" ")[0].partition("=")[0] for problem in problems}
-    return [
-        (name, "see below" if name in named else value, origin) for name, value, origin in told
-    ]
+    return [(name, "see below" if name in named else value, origin) for name, value, origin in told]
 
 
 async def _measure(settings: "Settings", app: "App | None") -> Measured:
-    from reliq.postgres.desk import Desk
-    from reliq.postgres.migrate import why_not_current
-    from reliq.wiring import database
+    from reliq.postgres.desk import Desk  # noqa: PLC0415 - see the package's docstring
+    from reliq.postgres.migrate import why_not_current  # noqa: PLC0415 - see the package's docstring
+    from reliq.wiring import database  # noqa: PLC0415 - see the package's docstring
 
     mismatch = clocks = None
     try:

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import anyio
 import typer
@@ -34,29 +35,30 @@ def _group() -> None:
 
 @scenario.command()
 def run(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="scenario files")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Scenario files.")],
+    *,
     seed: Annotated[
-        int | None, typer.Option(help="of the dice; without it, made of the scenario's name")
+        int | None, typer.Option(help="Of the dice; without it, made of the name.")
     ] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="runs of each, with the seeds after")] = 1,
+    repeat: Annotated[
+        int, typer.Option(min=1, help="Runs of each, with the seeds that follow.")
+    ] = 1,
     keep: Annotated[
-        bool, typer.Option("--keep", help="keep history and logs under runs/ even if it passed")
+        bool, typer.Option("--keep", help="Keep history and logs in runs/ also after a pass.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object a run")] = False,
-    postgres: Annotated[
-        Provider, typer.Option(help="auto, embedded, system or container")
-    ] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a run.")] = False,
+    postgres: Annotated[Provider, typer.Option(help="Where Postgres comes from.")] = "auto",
 ) -> None:
     """
     Run scenario files and judge them.
 
     Exit code: 0 pass, 1 violated, 2 a file does not load, 3 vacuous, 4 void.
     """
-    try:
-        from reliq.scenario.load import load  # noqa: PLC0415 - only this command needs PyYAML
-        from reliq.scenario.verdict import EXIT_CODES, worst  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        _refuse(f"scenarios need {error.name}: pip install 'reliq[scenario]'")
+    if find_spec("yaml") is None:
+        _refuse("scenarios need PyYAML: pip install 'reliq[scenario]'")
+    from reliq.scenario.load import load
+    from reliq.scenario.verdict import EXIT_CODES, worst
+
     try:
         loaded = [(file, load(file)) for file in files]
     except ScenarioInvalid as error:
@@ -68,7 +70,9 @@ def run(
             for file, each in loaded:
                 for n in range(repeat):
                     show = _show_json if as_json else _show
-                    result = _run_once(each, server, seed, n, keep=keep, console=console, quiet=as_json)
+                    result = _run_once(
+                        each, server, seed, n, keep=keep, console=console, quiet=as_json
+                    )
                     show(console, result, file, postgres)
                     verdicts.append(result.judgement.verdict)
     except ServerFailed as error:
@@ -87,7 +91,7 @@ def _run_once(
     console: Console,
     quiet: bool,
 ) -> "Result":
-    from reliq.scenario.run import run_scenario, seed_of  # noqa: PLC0415
+    from reliq.scenario.run import run_scenario, seed_of
 
     first = seed_of(what) if seed is None else seed
 
@@ -99,13 +103,15 @@ def _run_once(
     if quiet:
         return anyio.run(conducted, lambda _: None)
     if not console.is_terminal:
-        return anyio.run(conducted, lambda text: console.print(f"{what.scenario}: {text}", markup=False))
+        return anyio.run(
+            conducted, lambda text: console.print(f"{what.scenario}: {text}", markup=False)
+        )
     with console.status(what.scenario) as status:
         return anyio.run(conducted, lambda text: status.update(f"{what.scenario}: {text}"))
 
 
 def _show(console: Console, result: "Result", file: Path, postgres: str) -> None:
-    from reliq.scenario.report import details, headline, repeat_command  # noqa: PLC0415
+    from reliq.scenario.report import details, headline, repeat_command
 
     console.print(headline(result), style=_COLOURS[result.judgement.verdict], markup=False)
     for line in details(result, repeat=repeat_command(file, result.seed, postgres)):
@@ -113,12 +119,12 @@ def _show(console: Console, result: "Result", file: Path, postgres: str) -> None
 
 
 def _show_json(console: Console, result: "Result", file: Path, postgres: str) -> None:
-    from reliq.scenario.report import as_json, repeat_command  # noqa: PLC0415
+    from reliq.scenario.report import as_json, repeat_command
 
     repeat = repeat_command(file, result.seed, postgres)
     console.print(json.dumps(as_json(result, repeat=repeat)), markup=False)
 
 
-def _refuse(text: str) -> None:
+def _refuse(text: str) -> NoReturn:
     typer.echo(text, err=True)
     raise typer.Exit(_USAGE)

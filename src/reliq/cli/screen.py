@@ -34,7 +34,7 @@ def _plain(value: object) -> object:
 
 def console() -> "Console":
     """Open the terminal, or whatever stdout is, for tables; markup in values means nothing."""
-    from rich.console import Console
+    from rich.console import Console  # noqa: PLC0415 - see the package's docstring
 
     width = None if sys.stdout.isatty() else WIDTH_PIPED
     return Console(width=width, markup=False, highlight=False, emoji=False)
@@ -42,8 +42,8 @@ def console() -> "Console":
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows below their headings; the last column takes what room there is."""
-    from rich.table import Table
-    from rich.text import Text
+    from rich.table import Table  # noqa: PLC0415 - see the package's docstring
+    from rich.text import Text  # noqa: PLC0415 - see the package's docstring
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:

@@ -40,8 +40,6 @@ _LOOKS: Final = (
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), MASK),  # a JSON web token
 )
 
-_CONTROL: Final = re.compile(r"[^\S\n\t ]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]")  # fmt: skip
-
 
 def redact(value: Any) -> Any:
     """Copy JSON with what a secretive name holds masked, texts inside it scrubbed."""
@@ -92,7 +90,11 @@ def _mask_like(value: str) -> str:
 
 def printable(text: str) -> str:
     """Spell out control characters, so that text from outside cannot steer a terminal."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return "".join(c if c.isprintable() or c in "\n\t" else _spelt(c) for c in text)
+
+
+def _spelt(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 def preview(body: bytes, characters_max: int) -> tuple[str, str]:

@@ -119,9 +119,10 @@ class Desk:
             [row] = await self._fetch("prune_jobs", jobs, after, PRUNE_BATCH)
             pruned["jobs"] += row["pruned"]
             after = row["walked_to"]
-        for what, arguments in (("bodies", (bodies, PRUNE_BATCH)), ("keys", (PRUNE_BATCH,))):
-            while (count := (await self._fetch(f"prune_{what}", *arguments))[0]["pruned"]) > 0:
-                pruned[what] += count
+        while (rows := await self._fetch("prune_bodies", bodies, PRUNE_BATCH))[0]["pruned"] > 0:
+            pruned["bodies"] += rows[0]["pruned"]
+        while (rows := await self._fetch("prune_keys", PRUNE_BATCH))[0]["pruned"] > 0:
+            pruned["keys"] += rows[0]["pruned"]
         return pruned
 
     async def examine(self) -> Row:

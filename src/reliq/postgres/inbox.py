@@ -13,7 +13,7 @@ import asyncpg
 from reliq.domain.event import Duplicate, Stored, storable_key
 from reliq.domain.job import EventId
 from reliq.domain.text import storable
-from reliq.errors import StoreError
+from reliq.errors import StoreError, StoreUnavailable
 from reliq.ports import NewEvent
 from reliq.postgres.enqueue import columns
 from reliq.postgres.failures import translated
@@ -71,5 +71,8 @@ class PostgresInbox:
             connection = await self.pool.acquire()
             try:
                 yield connection
+            except asyncpg.InternalClientError as error:
+                # The server's farewell has come, and the end of its connection not yet.
+                raise StoreUnavailable(f"the database is not available ({error})") from error
             finally:
                 await self.pool.release(connection, timeout=CALL_OFF_S)

@@ -25,6 +25,7 @@ class Query:
     parameters: tuple[tuple[str, str], ...]
     columns: tuple[tuple[str, str], ...]
     keeps: tuple[str, ...]
+    header: tuple[str, ...]
 
 
 def parse(name: str, source: str) -> Query:
@@ -45,7 +46,9 @@ def parse(name: str, source: str) -> Query:
         raise ValueError(f"{name}.sql must list its parameters as $1, $2, …")
     parameters = tuple((match[2], match[3]) for match in found)
     columns = tuple(
-        (match[1], match[2]) for item in _paragraph(header, "Returns:") if (match := _COLUMN.match(item))
+        (match[1], match[2])
+        for item in _paragraph(header, "Returns:")
+        if (match := _COLUMN.match(item))
     )
     label = " ".join([name, *(f"${n} {label}" for n, (label, _) in enumerate(parameters, 1))])
     body = "\n".join(lines[length:]).strip().removesuffix(";")
@@ -54,7 +57,10 @@ def parse(name: str, source: str) -> Query:
         text=f"/* {label} */ {body}",
         parameters=parameters,
         columns=columns,
-        keeps=tuple(re.sub(r"\(.*?\)", "", item).strip(" .") for item in _paragraph(header, "Keeps:")),
+        header=tuple(header),
+        keeps=tuple(
+            re.sub(r"\(.*?\)", "", item).strip(" .") for item in _paragraph(header, "Keeps:")
+        ),
     )
 
 

@@ -123,7 +123,9 @@ class History:
         ends = {(end.a["job"], end.a["fence"]): end for end in self.of("rows", *ENDS)}
         found = defaultdict(list)
         for claim in sorted(self.of("rows", "claim"), key=lambda entry: entry.a["fence"]):
-            found[claim.a["job"]].append(Holding(claim, ends.get((claim.a["job"], claim.a["fence"]))))
+            found[claim.a["job"]].append(
+                Holding(claim, ends.get((claim.a["job"], claim.a["fence"])))
+            )
         return found
 
     def calls(self) -> dict[int, list[Call]]:

@@ -57,9 +57,7 @@ async def run_scenario(
     folder = Path(tempfile.mkdtemp(prefix="reliq-scenario-"))
     history = None
     try:
-        run = await conduct(
-            scenario, server=server, seed=seed, folder=folder, code=code, tell=tell
-        )
+        run = await conduct(scenario, server=server, seed=seed, folder=folder, code=code, tell=tell)
     except (HarnessError, ServerFailed, TimeoutError, ExceptionGroup) as error:
         judgement = Judgement(verdict="void", doubts=list(_reasons(error)))
     else:

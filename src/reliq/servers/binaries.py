@@ -73,18 +73,13 @@ class BinaryServer:
         """What the server said since this object first started it."""
         return self._folder / "postgres.log"
 
-    @property
-    def is_running(self) -> bool:
-        """Whether there is a postmaster, frozen or not."""
-        return self._postmaster is not None and self._postmaster.poll() is None
-
     def dsn(self, database: str = DATABASE) -> str:
         """Return the address of a database."""
         return f"postgresql://{SUPERUSER}@{HOST}:{self._port}/{database}"
 
     def start(self) -> None:
         """Start, on new data or on those of last time; see PostgresServer."""
-        if self.is_running:
+        if self._live():
             raise ServerFailed(f"Postgres on port {self._port} is running already")
         self._forget()
         try:
@@ -96,12 +91,11 @@ class BinaryServer:
 
     def stop(self) -> None:
         """Stop in good order; one that does not end within STOP_S seconds is killed."""
-        if self._postmaster is not None and self._postmaster.poll() is None:
-            pid = self._postmaster.pid
-            send(signal.SIGINT, [pid])  # fast shutdown
-            send(signal.SIGCONT, [*children_of(pid), pid])  # in case it is frozen
+        if postmaster := self._live():
+            send(signal.SIGINT, [postmaster.pid])  # fast shutdown
+            send(signal.SIGCONT, [*children_of(postmaster.pid), postmaster.pid])  # if frozen
             try:
-                self._postmaster.wait(STOP_S)
+                postmaster.wait(STOP_S)
             except subprocess.TimeoutExpired:
                 self._kill()
         self._forget()
@@ -171,19 +165,23 @@ class BinaryServer:
             + "\n".join(words[-_TAIL_LINES:])
         )
 
+    def _live(self) -> subprocess.Popen[bytes] | None:
+        if self._postmaster is not None and self._postmaster.poll() is None:
+            return self._postmaster
+        return None
+
     def _running_pid(self) -> int:
-        if self._postmaster is None or self._postmaster.poll() is not None:
-            raise ServerFailed(f"Postgres on port {self._port} is not running")
-        return self._postmaster.pid
+        if postmaster := self._live():
+            return postmaster.pid
+        raise ServerFailed(f"Postgres on port {self._port} is not running")
 
     def _kill(self) -> None:
-        if self._postmaster is None or self._postmaster.poll() is not None:
-            return
-        halt([self._postmaster.pid])
-        children = children_of(self._postmaster.pid)
-        send(signal.SIGKILL, [*children, self._postmaster.pid])
-        self._postmaster.wait()
-        await_gone(children)
+        if postmaster := self._live():
+            halt([postmaster.pid])
+            children = children_of(postmaster.pid)
+            send(signal.SIGKILL, [*children, postmaster.pid])
+            postmaster.wait()
+            await_gone(children)
 
     def _forget(self) -> None:
         if self._guard is not None:

@@ -9,9 +9,11 @@ Without Ryuk a container outlives us when we are killed before `close`:
 `docker rm -f -v $(docker ps -aq --filter label=org.testcontainers=true)`.
 """
 
+import gc
 import time
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Final
 
 from docker.errors import DockerException  # type: ignore[import-untyped]  # ships no types
@@ -165,18 +167,18 @@ class ContainerServer:
 
 def is_at_hand(image: str) -> bool:
     """Find out whether an engine answers and has the image already."""
-    try:
-        client = DockerClient().client
-    except (DockerException, OSError):
-        return False
-    try:
-        client.images.get(image)
-    except (DockerException, OSError):
-        return False
-    else:
-        return True
-    finally:
-        client.close()
+    with warnings.catch_warnings():
+        # docker leaves the socket of a call that nobody answered to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            with closing(DockerClient().client) as client:
+                client.images.get(image)
+        except (DockerException, OSError):
+            is_there = False
+        else:
+            is_there = True
+        gc.collect()
+    return is_there
 
 
 @contextmanager

@@ -62,9 +62,7 @@ class Reaping:
             await self.reaper.check_reaper()
             self._checked_at_s = anyio.current_time()
         for reaped in await self.reaper.reap_jobs():
-            log.warning(
-                "job.reaped", job_id=reaped.job_id, kind=reaped.kind, fence=reaped.fence
-            )
+            log.warning("job.reaped", job_id=reaped.job_id, kind=reaped.kind, fence=reaped.fence)
             if reaped.dead:
                 log.error(
                     "job.buried",

@@ -71,9 +71,7 @@ class Hand:
     def take(self, claims: Iterable[Claim], asked_at_s: float) -> list[Attempt]:
         """Hold jobs whose claim was sent at `asked_at_s` on the monotonic clock."""
         attempts = [
-            Attempt(
-                claim=claim, lease_until_s=asked_at_s + self._lease_s, renewed_at_s=asked_at_s
-            )
+            Attempt(claim=claim, lease_until_s=asked_at_s + self._lease_s, renewed_at_s=asked_at_s)
             for claim in claims
         ]
         with self._lock:

@@ -7,7 +7,7 @@ any more; what runs may end within the grace; what is left is cancelled and hand
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -41,7 +41,8 @@ class Worker:
     """
     One incarnation of a worker; wiring makes the parts.
 
-    `stop` is set by the first signal, `stop_now` by the second.
+    `stop` is set by the first signal, `stop_now` by the second. `abandon` ends the process
+    when a handler that will not be cancelled is all that is left: its job is handed back.
     """
 
     app: App
@@ -54,6 +55,7 @@ class Worker:
     retry: RetryPolicy
     grace: timedelta
     dice: random.Random
+    abandon: Callable[[], None]
     stop: anyio.Event = field(default_factory=anyio.Event)
     stop_now: anyio.Event = field(default_factory=anyio.Event)
     _suspects: list[Attempt] = field(default_factory=list)
@@ -67,6 +69,8 @@ class Worker:
                 await self._drain()
                 self.settler.close()
                 writing.cancel_scope.deadline = anyio.current_time() + WRITE_S
+            if self.places.taken:
+                self.abandon()
             attempts.cancel_scope.cancel()
 
     async def _claim_until_stopped(self, attempts: anyio.abc.TaskGroup) -> None:

@@ -24,6 +24,7 @@ from reliq.errors import LeaseLost
 from reliq.ports import Queue
 from reliq.worker.hand import Attempt, Cut, now_s
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
     """

@@ -19,7 +19,9 @@ def check(history: History) -> Iterator[Violation | None]:
             age = f"{claim.seconds_to(end):.3f} s of {history.terms.lease_s:g} s"
             yield Violation(f"{name} was taken from {claim.p} after {age}", (claim, end))
         elif after and end is None:
-            yield Violation(f"{name} was claimed again while {claim.p} had it", (claim, after.claim))
+            yield Violation(
+                f"{name} was claimed again while {claim.p} had it", (claim, after.claim)
+            )
         elif after and end and end.seconds_to(after.claim) < 0:
             text = f"{name} was claimed by {after.claim.p} before {claim.p}'s claim had ended"
             yield Violation(text, (claim, end, after.claim))

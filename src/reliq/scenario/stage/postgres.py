@@ -6,19 +6,24 @@ names are known, and they are in this file.
 """
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 from typing import Any, Final
 
 import asyncpg
 
 from reliq.errors import HarnessError
-from reliq.scenario.history import SECOND, Entry
+from reliq.scenario.history import Entry
 from reliq.servers import PostgresServer
 
 CONNECT_S: Final = 10.0
+
+Row = dict[str, Any]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _EFFECTS: Final = """
 create schema drill;
@@ -58,7 +63,7 @@ class ClockMap:
     offset: int
     error: int
 
-    def monotonic(self, at: Any) -> int:
+    def monotonic(self, at: datetime) -> int:
         """Place a moment of the database on our monotonic clock."""
         return _nanoseconds(at) + self.offset
 
@@ -87,9 +92,9 @@ class Database:
     async def read(self, clock: ClockMap) -> list[Entry]:
         """Read all rows at one moment, as entries of the history."""
         async with self.connection.transaction(isolation="repeatable_read", readonly=True):
-            events = await self.connection.fetch(_EVENTS)
-            jobs = await self.connection.fetch(_JOBS)
-            attempts = await self.connection.fetch(_ATTEMPTS)
+            events = await self._rows(_EVENTS)
+            jobs = await self._rows(_JOBS)
+            attempts = await self._rows(_ATTEMPTS)
         found = [_entry("event", row, row["at"], clock) for row in events]
         found += [_entry("job", row, row["at"], clock) for row in jobs]
         for row in jobs:
@@ -97,6 +102,9 @@ class Database:
         for row in attempts:
             found += _attempt(row, clock)
         return found
+
+    async def _rows(self, statement: str) -> list[Row]:
+        return [dict(row) for row in await self.connection.fetch(statement)]
 
 
 @asynccontextmanager
@@ -128,7 +136,7 @@ async def open_database(server: PostgresServer) -> AsyncIterator[Database]:
         raise HarnessError(f"the harness's own connection to Postgres failed: {error}") from error
 
 
-def _last_claim(job: Mapping[str, Any], clock: ClockMap) -> Iterator[Entry]:
+def _last_claim(job: Row, clock: ClockMap) -> Iterator[Entry]:
     # The claim that runs or that succeeded stands on the job; all others are in attempts.
     if job["state"] in {"running", "succeeded"} and job["claimed_at"] is not None:
         yield _entry("claim", job, job["claimed_at"], clock)
@@ -136,7 +144,7 @@ def _last_claim(job: Mapping[str, Any], clock: ClockMap) -> Iterator[Entry]:
             yield _entry("succeeded", job, job["finished_at"], clock)
 
 
-def _attempt(row: Mapping[str, Any], clock: ClockMap) -> Iterator[Entry]:
+def _attempt(row: Row, clock: ClockMap) -> Iterator[Entry]:
     if row["started_at"] is not None:
         yield _entry("claim", row, row["started_at"], clock)
     yield _entry(_WORDS[row["ended"]], row, row["ended_at"], clock)
@@ -144,11 +152,10 @@ def _attempt(row: Mapping[str, Any], clock: ClockMap) -> Iterator[Entry]:
         yield _entry("dead", row, row["ended_at"], clock)
 
 
-def _entry(e: str, row: Mapping[str, Any], at: Any, clock: ClockMap) -> Entry:
+def _entry(e: str, row: Row, at: datetime, clock: ClockMap) -> Entry:
     fields = {name: value for name, value in row.items() if not name.endswith("at")}
     return Entry(0, clock.monotonic(at), "rows", fields.get("worker") or "", e, fields)
 
 
-def _nanoseconds(at: Any) -> int:
-    # Via whole seconds and microseconds: a float holds today's nanoseconds only to 200 of them.
-    return int((at - _EPOCH) / _MICROSECOND) * 1000
+def _nanoseconds(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(microseconds=1) * 1000

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Final, override
+from typing import Final
 
 import anyio
 import uvicorn
@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from typing_extensions import override
 
 from reliq.scenario.model import Reply, Rule
 from reliq.scenario.recorder import Recorder
@@ -73,8 +74,8 @@ class Upstream:
 class _Server(uvicorn.Server):
     """Leaves the signals to whoever runs the harness."""
 
-    @override
     @contextmanager
+    @override
     def capture_signals(self) -> Iterator[None]:
         """Do nothing."""
         yield
@@ -96,8 +97,8 @@ async def open_upstream(
         )
         async with anyio.create_task_group() as serving:
             serving.start_soon(lambda: server.serve(sockets=[listener]))
-            while not server.started:
-                await anyio.sleep(_PAUSE_S)  # noqa: ASYNC110 - uvicorn has no event for it
+            while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+                await anyio.sleep(_PAUSE_S)
             try:
                 yield upstream
             finally:

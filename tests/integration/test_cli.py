@@ -1,0 +1,532 @@
+"""The operator's commands against a real Postgres: what they print, write and exit with."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import asyncpg
+import pytest
+
+from reliq.cli import main
+from reliq.settings import environment
+
+APP = """
+from reliq import app as reliq_app
+from reliq.domain.job import NewJob
+from reliq.domain.signature import Hmac
+
+def route(delivery):
+    order = delivery.json()
+    return [NewJob(kind=kind, payload=order, key=order.get("key")) for kind in order["kinds"]]
+
+def app(settings):
+    return reliq_app.App(
+        sources={"shop": reliq_app.Source(signature=Hmac(header="x-sig"), route=route)},
+        handlers={"order": lambda job: None},
+    )
+"""
+
+DEAD = """
+with job as (
+  insert into reliq.jobs
+    (kind, key, state, ready, attempt, attempts_max, claimed_at, finished_at, dead_reason,
+     last_error, payload, event_id)
+  values ($1, 'order-7', 'dead', false, 2, 8, reliq.now(), reliq.now() - $2::interval,
+          'permanent', $3, '{"order": 7, "api_key": "hunter2"}', $4)
+  returning id
+)
+insert into reliq.attempts
+  (job_id, fence, attempt, kind, worker, started_at, ended_at, ended, buried, error, status)
+select id, n, n, $1, 'w' || n, reliq.now() - $2::interval - interval '2 s',
+       reliq.now() - $2::interval, case n when 1 then 'timed_out' else 'failed' end, n = 2, $3, 400
+from job, generate_series(1, 2) as n
+returning job_id
+"""
+EVENT = """
+insert into reliq.events (source, dedup_key, headers, body)
+values ($1, 'evt_1', '{"content-type": "application/json", "x-api-token": "hunter2"}', $2)
+returning id
+"""
+
+
+@pytest.fixture
+def sql(dsn):
+    """Ask the database for one value."""
+
+    async def ask(statement, *arguments):
+        connection = await asyncpg.connect(dsn)
+        try:
+            return await connection.fetchval(statement, *arguments)
+        finally:
+            await connection.close()
+
+    return lambda statement, *arguments: anyio.run(ask, statement, *arguments)
+
+
+@pytest.fixture
+def setting(monkeypatch, tmp_path, dsn):
+    """Set variables; the command sees these and an App of one source, and nothing else."""
+    for name in environment():
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"app_{dsn.rpartition('/')[2]}"
+    (tmp_path / f"{name}.py").write_text(APP)
+
+    def setting(**variables):
+        for variable, value in variables.items():
+            monkeypatch.setenv(f"RELIQ_{variable}", value)
+
+    setting(DATABASE_URL=dsn, APP=f"{name}:app", SECRETS__SHOP="s3cret")
+    return setting
+
+
+@pytest.fixture
+def reliq(setting, capsys):
+    """Run one command in this process: exit code, stdout, stderr."""
+
+    def reliq(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(list(map(str, arguments)))
+        return (ended.value.code or 0, *capsys.readouterr())
+
+    return reliq
+
+
+def run_process(*arguments):
+    return run_python("-m", "reliq", *arguments)
+
+
+def run_python(*arguments):
+    return subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, *arguments],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def make_dead(sql, kind="order", age="1 minute", error="PermanentError: 400", event=None):
+    return sql(DEAD.replace("$2::interval", f"interval '{age}'").replace("$3", "$2").replace("$4", "$3"), kind, error, event)  # fmt: skip
+
+
+# -- exit codes ---------------------------------------------------------------------------
+
+
+def test_a_wrong_configuration_exits_with_2_and_names_every_problem(setting):
+    setting(PORT="http", APP="nowhere:app", DATABASE_URL="", COLOUR="red")
+
+    ended = run_process("doctor")
+
+    assert ended.returncode == 2
+    for problem in ("RELIQ_PORT=http", "RELIQ_DATABASE_URL is missing", "no module nowhere",
+                    "RELIQ_COLOUR is no setting"):  # fmt: skip
+        assert problem in ended.stdout
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_command_refuses_a_wrong_configuration_with_every_problem(setting):
+    setting(PORT="http", LEASE="soon")
+
+    ended = run_process("failed")
+
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[0] == "reliq: the configuration is wrong"
+    assert [line.split("=")[0] for line in ended.stderr.splitlines()[1:]] == [
+        "  - RELIQ_PORT",
+        "  - RELIQ_LEASE",
+    ]
+
+
+@pytest.mark.parametrize(
+    "command", [["migrate"], ["failed"], ["show", "1"], ["retry", "1"], ["prune"], ["doctor"]]
+)
+def test_a_database_that_is_away_exits_with_75_and_one_line(reliq, setting, command):
+    setting(DATABASE_URL="postgresql://reliq:hunter2@127.0.0.1:1/reliq")
+
+    code, out, err = reliq(*command)
+
+    assert code == 75
+    said = out if command == ["doctor"] else err
+    assert "the database is not available" in said
+    assert "hunter2" not in out + err
+    assert command == ["doctor"] or len(err.splitlines()) == 1
+
+
+def test_a_schema_that_is_not_current_is_refused_with_what_to_do(reliq, sql):
+    sql("delete from reliq.migrations")
+
+    code, _, err = reliq("failed")
+
+    assert (code, err) == (1, "reliq: 0001_first_tables not applied: run `reliq migrate`\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nonsense"], ["show"], ["show", "x"], ["show", "0"], ["failed", "--since", "soon"]],
+)
+def test_wrong_usage_exits_with_2(reliq, arguments):
+    assert reliq(*arguments)[0] == 2
+
+
+def test_an_error_that_nobody_expected_keeps_its_traceback(setting):
+    broken = (
+        "import reliq.wiring as w, reliq.cli; w.loaded = lambda: 1 / 0; reliq.cli.main(['failed'])"
+    )
+
+    ended = run_python("-c", broken)
+
+    assert "Traceback" in ended.stderr
+    assert "ZeroDivisionError" in ended.stderr
+
+
+# -- the desk -----------------------------------------------------------------------------
+
+
+def test_failed_lists_the_newest_dead_letters_first(reliq, sql):
+    old = make_dead(sql, age="3 hours", error="TemporaryError: password=hunter2\x1b[31m")
+    new = make_dead(sql, kind="mail", age="1 minute")
+
+    code, out, _ = reliq("failed")
+    _, document, _ = reliq("failed", "--json")
+
+    assert code == 0
+    rows = [line.split() for line in out.splitlines()[1:]]
+    assert [row[:2] for row in rows] == [[str(new), "mail"], [str(old), "order"]]
+    dead = json.loads(document)["dead"]
+    assert [row["id"] for row in dead] == [new, old]
+    assert dead[1]["error"] == "TemporaryError: password=********"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", dead[0]["died_at"])
+    assert "hunter2" not in out
+    assert "\x1b" not in out
+
+
+def test_failed_can_be_narrowed(reliq, sql):
+    make_dead(sql, age="3 hours")
+    new = make_dead(sql, kind="mail")
+    also = make_dead(sql, kind="mail", age="5 hours")
+
+    def listed(*options):
+        return [row["id"] for row in json.loads(reliq("failed", "--json", *options)[1])["dead"]]
+
+    assert listed("--since", "2h") == [new]
+    assert listed("--kind", "mail") == [new, also]
+    assert listed("--kind", "mail", "--limit", 1) == [new]
+    assert reliq("failed", "--kind", "sms")[1] == "no dead letters that fit\n"
+
+
+def test_show_tells_what_a_job_is_where_it_came_from_and_what_happened(reliq, sql):
+    event = sql(EVENT, "shop", b'{"name": "Ada", "password": "hunter2"}')
+    job = make_dead(sql, event=event, error="PermanentError: token=hunter2 refused")
+
+    code, out, _ = reliq("show", job)
+
+    assert code == 0
+    assert "hunter2" not in out
+    for part in (f"job {job}  order  dead (permanent)", "2 of 8", f"event {event}  shop", "evt_1",
+                 "content-type: application/json", '"name": "Ada"', "attempt 1 timed out [400]",
+                 "attempt 2 started", "w2", "token=********"):  # fmt: skip
+        assert part in out
+
+
+def test_show_prints_one_json_document(reliq, sql):
+    event = sql(EVENT, "shop", b"\xff\x00body")
+    job = make_dead(sql, event=event)
+
+    code, out, _ = reliq("show", job, "--json")
+
+    assert code == 0
+    document = json.loads(out)
+    assert document["payload"] == {"order": 7, "api_key": "********"}
+    assert [each["ended"] for each in document["attempts"]] == ["timed_out", "failed"]
+    assert document["event"]["headers"]["x-api-token"] == "********"
+    assert document["event"]["body"] == {"bytes": 6, "form": "hex", "shown": "ff 00 62 6f 64 79"}
+    assert document["created_at"].endswith("Z")
+
+
+def test_show_knows_a_job_that_waits_and_a_body_that_was_pruned(reliq, sql):
+    event = sql(EVENT, "shop", None)
+    job = sql("select job_id from reliq.enqueue('order', event_id => $1)", event)
+
+    code, out, _ = reliq("show", job)
+
+    assert code == 0
+    assert re.search(r"\bdue\b", out)
+    assert "body      pruned" in out
+
+
+def test_a_number_that_nobody_has_is_refused_in_one_line(reliq):
+    for command in ("show", "retry"):
+        assert reliq(command, 12345)[::2] == (1, "reliq: there is no job 12345\n")
+
+
+def test_retry_makes_one_new_job_and_names_it_again_when_asked_again(reliq, sql):
+    dead = make_dead(sql)
+
+    code, out, err = reliq("retry", dead, "--by", "ada", "--reason", "the CRM is back")
+    again, out_again, err_again = reliq("retry", dead)
+
+    assert (code, again) == (0, 0)
+    new = int(out)
+    assert out_again == out
+    assert "already" not in err
+    assert "already" in err_again
+    row = sql(
+        "select (requeued_from, requeued_by, requeue_reason, state)::text "
+        "from reliq.jobs where id = $1", new,
+    )  # fmt: skip
+    assert row == f'({dead},ada,"the CRM is back",queued)'
+    assert sql("select state from reliq.jobs where id = $1", dead) == "dead"
+    assert f"dead letter {dead} by ada: the CRM is back" in reliq("show", new)[1]
+
+
+def test_retry_names_whoever_is_logged_in(reliq, sql, monkeypatch):
+    monkeypatch.setenv("LOGNAME", "grace")
+
+    _, out, _ = reliq("retry", make_dead(sql))
+
+    assert sql("select requeued_by from reliq.jobs where id = $1", int(out)) == "grace"
+
+
+def test_retry_refuses_a_job_that_is_not_dead(reliq, sql):
+    job = sql("select job_id from reliq.enqueue('order')")
+
+    code, out, err = reliq("retry", job)
+
+    assert (code, out) == (1, "")
+    assert err == f"reliq: job {job} is queued: only a dead job can be made anew\n"
+
+
+# -- replay -------------------------------------------------------------------------------
+
+
+def test_replay_makes_the_jobs_of_an_event_once_and_anew_when_forced(reliq, sql):
+    event = sql(EVENT, "shop", b'{"kinds": ["order", "order"]}')
+
+    first = json.loads(reliq("replay", event, "--json")[1])["jobs"]
+    second = json.loads(reliq("replay", event, "--json")[1])["jobs"]
+    forced = json.loads(reliq("replay", event, "--force", "--json")[1])["jobs"]
+
+    assert [row["duplicate"] for row in first + second + forced] == [False] * 2 + [True] * 2 + [
+        False
+    ] * 2
+    assert [row["job_id"] for row in second] == [row["job_id"] for row in first]
+    assert sql("select count(*) from reliq.jobs where event_id = $1", event) == 4
+    assert "0 new jobs, 2 of before" in reliq("replay", event)[1]
+
+
+def test_replay_says_so_when_an_event_makes_no_jobs(reliq, sql):
+    event = sql(EVENT, "shop", b'{"kinds": []}')
+
+    code, out, _ = reliq("replay", event)
+
+    assert code == 0
+    assert "makes no jobs" in out
+
+
+@pytest.mark.parametrize(
+    ("source", "body", "said"),
+    [
+        ("shop", b"not json, token=hunter2", "cannot be read: JSONDecodeError"),
+        ("shop", b'{"kinds": [""]}', "makes a job that cannot be stored"),
+        ("shop", None, "was pruned"),
+        ("bazaar", b"{}", "came from the source 'bazaar', which this App does not have"),
+    ],
+)
+def test_replay_says_why_it_cannot_and_writes_nothing(reliq, sql, source, body, said):
+    event = sql(EVENT, source, body)
+
+    code, out, err = reliq("replay", event)
+
+    assert (code, out) == (1, "")
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert sql("select count(*) from reliq.jobs") == 0
+
+
+# -- keeping house ------------------------------------------------------------------------
+
+
+def test_prune_deletes_what_is_old_and_keeps_the_rest(reliq, sql):
+    make_dead(sql, age="40 days")
+    kept = make_dead(sql, age="20 days")
+    sql(EVENT, "shop", b"old")
+    sql("update reliq.events set received_at = reliq.now() - interval '40 days' returning id")
+    fresh = sql(EVENT, "shop", b"fresh")
+
+    code, out, _ = reliq("prune")
+
+    assert code == 0
+    assert out.startswith("deleted 1 job finished over 30d ago and 0 expired keys, emptied 1 event")
+    assert sql("select array_agg(id) from reliq.jobs") == [kept]
+    assert sql("select array_agg(id) from reliq.events where body is not null") == [fresh]
+    assert reliq("prune", "--jobs", "10d")[1].startswith("deleted 1 job finished over 10d ago")
+
+
+def test_five_migrations_at_once_leave_one_schema(dsn, sql, setting):
+    sql("drop schema reliq cascade")
+
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "reliq", "migrate"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(5)
+    ]
+    ended = [process.communicate(timeout=60) for process in processes]
+
+    assert [process.returncode for process in processes] == [0] * 5, ended
+    outs = sorted(out for out, _ in ended)
+    assert [out.split()[0] for out in outs] == ["applied", "the", "the", "the", "the"]
+    assert sql("select count(*) = max(number) from reliq.migrations") is True
+
+
+def test_a_database_with_an_edited_migration_is_refused(reliq, sql):
+    sql("update reliq.migrations set checksum = 'other' where number = 1 returning 1")
+
+    code, _, err = reliq("migrate")
+
+    assert code == 1
+    assert err == "reliq: migration 0001_first_tables was applied with another text: restore it\n"
+
+
+# -- doctor -------------------------------------------------------------------------------
+
+
+def examined(reliq):
+    code, out, _ = reliq("doctor", "--json")
+    document = json.loads(out)
+    return code, document, {each["check"]: each for each in document["findings"]}
+
+
+def test_doctor_finds_all_well(reliq, dsn):
+    code, document, findings = examined(reliq)
+
+    assert (code, document["verdict"], document["problems"]) == (0, "well", [])
+    assert all(each["well"] for each in findings.values())
+    assert abs(document["clocks"]["ahead"]) <= 1
+    settings = {each["name"]: each for each in document["settings"]}
+    assert settings["RELIQ_SECRETS__SHOP"]["value"] == "********"
+    assert settings["RELIQ_PORT"] == {"name": "RELIQ_PORT", "value": "8000", "origin": "default"}
+
+
+def test_doctor_prints_the_same_for_people(reliq):
+    code, out, _ = reliq("doctor")
+
+    assert code == 0
+    assert "s3cret" not in out
+    assert re.search(r"RELIQ_SECRETS__SHOP +environment +\*{8}", out)
+    assert out.rstrip().endswith("well")
+
+
+def test_doctor_names_kinds_that_this_app_cannot_work(reliq, sql):
+    sql("select count(*) from generate_series(1, 3) n, reliq.enqueue('fax', key => n::text)")
+
+    code, _, findings = examined(reliq)
+
+    assert code == 1
+    assert "fax (3 jobs)" in findings["kinds"]["text"]
+
+
+def test_doctor_counts_dead_letters_until_a_person_has_seen_to_them(reliq, sql):
+    dead = make_dead(sql)
+    make_dead(sql, age="2 days")
+
+    before, _, found = examined(reliq)
+    reliq("retry", dead)
+    after, document, _ = examined(reliq)
+
+    assert (before, after) == (1, 0)
+    assert found["dead"]["text"].startswith("1 job died in the last day, 1 not made anew")
+    assert document["figures"]["dead_last_day"] == 1
+
+
+def test_doctor_reports_alerts_that_died_whenever_that_was(reliq, sql):
+    make_dead(sql, kind="alert", age="5 days")
+
+    code, _, findings = examined(reliq)
+
+    assert code == 1
+    assert findings["alerts"]["text"].startswith("1 alert never arrived")
+
+
+def test_doctor_reports_jobs_that_nobody_works_off(reliq, sql, clock):
+    sql("select job_id from reliq.enqueue('order')")
+    anyio.run(clock.forward, 600)
+
+    code, document, findings = examined(reliq)
+
+    assert code == 1
+    assert document["figures"]["due"] == 1
+    assert 600 <= document["figures"]["oldest_due"] < 700
+    assert "do workers run?" in findings["due"]["text"]
+
+
+def test_doctor_asks_for_a_migration(reliq, sql):
+    sql("delete from reliq.migrations")
+
+    code, document, findings = examined(reliq)
+
+    assert (code, document["figures"]) == (1, None)
+    assert "run `reliq migrate`" in findings["schema"]["text"]
+
+
+def test_doctor_reports_a_database_that_loses_commits_or_scans_in_sequence(reliq, sql, setting):
+    sql("do $$begin execute format('alter database %I set synchronous_commit = off', "
+        "current_database()); end$$")  # fmt: skip
+    setting(PLANNER="role")
+
+    code, _, findings = examined(reliq)
+
+    assert code == 1
+    assert not findings["synchronous_commit"]["well"]
+    assert not findings["enable_seqscan"]["well"]
+
+
+def test_doctor_reports_every_problem_of_a_wrong_configuration(reliq, setting):
+    setting(SECRETS__SHOP="", SECRETS__SHOPP="x", GRACE="never", DATABASE_URL="")
+
+    code, document, _ = examined(reliq)
+
+    assert (code, document["verdict"]) == (2, "misconfigured")
+    assert [problem.split()[0].split("=")[0] for problem in document["problems"]] == [
+        "RELIQ_DATABASE_URL",
+        "RELIQ_GRACE",
+        "RELIQ_SECRETS__SHOP",
+    ]
+    assert "you set RELIQ_SECRETS__SHOPP" in document["problems"][2]
+    settings = {each["name"]: each["value"] for each in document["settings"]}
+    assert settings["RELIQ_GRACE"] == "see below"
+
+
+# -- the App ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "app", "said"),
+    [
+        ("", "{}", "write it as module:name"),
+        ("", "{}:app", "{} has no app"),
+        ("appp = 1", "{}:app", "did you mean appp?"),
+        ("app = 1", "{}:app", "app is a int, not an App"),
+        ("import nothing_like_it", "{}:app", "importing {} raised ModuleNotFoundError"),
+        ("1 / 0", "{}:app", "importing {} raised ZeroDivisionError: division by zero ("),
+        ("def app(s): raise OSError('token=hunter2')", "{}:app", "raised OSError: token=********"),
+        ("from reliq.app import App\napp = App(needs=['alert_chat_id'])", "{}:app",
+         "RELIQ_ALERT_CHAT_ID is missing"),
+        ("from reliq.app import App\napp = App(needs=['colour'])", "{}:app",
+         "needs RELIQ_COLOUR, which is no setting"),
+    ],
+)  # fmt: skip
+def test_an_app_that_does_not_load_is_a_problem_in_words(reliq, setting, code, app, said):
+    name = f"bad_{abs(hash((code, app)))}"
+    Path(f"{name}.py").write_text(code)
+    setting(APP=app.format(name))
+
+    ended, document, _ = examined(reliq)
+
+    assert ended == 2
+    assert said.format(name) in " ".join(document["problems"])

@@ -1,0 +1,313 @@
+"""`reliq worker` as a process: handlers, signals, crashes, outages, time limits, schedules."""
+
+import os
+import signal
+from datetime import timedelta
+
+import anyio
+import httpx
+import pytest
+
+from reliq.postgres.enqueue import enqueue
+from reliq.servers import open_server
+from reliq.servers.loopback import free_port
+from tests.fixtures.processes import Seen, StartCommand
+from tests.fixtures.postgres import fetch_value
+
+pytestmark = pytest.mark.anyio
+
+
+# Handlers and endings ---------------------------------------------------------------------------
+
+
+async def test_coroutines_and_plain_functions_both_run(pool, seen: Seen, start: StartCommand):
+    await enqueue(pool, "quick")
+    await enqueue(pool, "plain")
+    start("worker")
+
+    await seen.wait_for("ran")
+    await seen.wait_for("ended")
+    await seen.at_rest()
+
+
+@pytest.mark.parametrize(
+    ("say", "state", "reason", "error"),
+    [
+        ("give up", "dead", "gave_up", "not worth it\ufffd"),
+        ("permanent", "dead", "permanent", "PermanentError: never \ufffd works"),
+        ("exit", "dead", "attempts", "SystemExit: 3"),
+        ("unspeakable", "dead", "attempts", "Unspeakable: "),
+        ("anything", "dead", "attempts", "ValueError: anything"),
+    ],
+)
+async def test_however_a_handler_ends_its_ending_is_recorded(
+    pool, seen: Seen, start: StartCommand, say, state, reason, error
+):
+    made = await enqueue(pool, "outcome", {"say": say})
+    start("worker", retry_attempts="2")
+
+    await seen.at_rest()
+    job = await seen.job(made.job_id)
+    assert (job["state"], job["dead_reason"]) == (state, reason)
+    assert job["last_error"].startswith(error)
+    assert job["attempt"] == (2 if reason == "attempts" else 1)
+
+
+async def test_again_spends_no_attempt(pool, seen: Seen, start: StartCommand):
+    made = await enqueue(pool, "outcome", {"say": "again", "times": 5})
+    start("worker", retry_attempts="2")
+
+    await seen.at_rest()
+    job = await seen.job(made.job_id)
+    assert (job["state"], job["attempt"]) == ("succeeded", 1)
+    assert await seen.endings(made.job_id) == ["again"] * 5
+
+
+async def test_a_job_settled_by_its_handlers_transaction_stays_settled(
+    pool, seen: Seen, start: StartCommand
+):
+    made = await enqueue(pool, "writing", {"then raise": True})
+    start("worker")
+
+    await seen.at_rest()
+    assert len(await seen.notes("wrote")) == 1
+    assert (await seen.job(made.job_id))["state"] == "succeeded"
+
+
+async def test_kinds_without_a_handler_are_named_once_and_stay(
+    pool, seen: Seen, start: StartCommand
+):
+    made = await enqueue(pool, "mystery")
+    worker = start("worker")
+    await worker.logged("kinds.unknown")
+    await enqueue(pool, "quick")
+    await seen.wait_for("ran")
+
+    assert worker.log.count("kinds.unknown") == 1
+    assert (await seen.job(made.job_id))["attempt"] == 0
+
+
+# Time limits ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["hung", "hung.plain", "stubborn"])
+async def test_a_handler_beyond_its_time_limit_is_an_attempt_that_timed_out(
+    pool, seen: Seen, start: StartCommand, kind
+):
+    made = await enqueue(pool, kind, {"seconds": 1.5})
+    start("worker", retry_attempts="1")
+
+    await seen.at_rest()
+    job = await seen.job(made.job_id)
+    assert (job["state"], job["dead_reason"]) == ("dead", "attempts")
+    assert await seen.endings(made.job_id) in (["timed_out"], ["lease_lost"])
+
+
+async def test_a_plain_function_keeps_its_place_until_its_thread_has_ended(
+    pool, seen: Seen, start: StartCommand
+):
+    await enqueue(pool, "hung.plain", {"seconds": 2}, priority=0)
+    await enqueue(pool, "quick")
+    start("worker", "--concurrency", "1", retry_attempts="1")
+
+    await seen.at_rest()
+    assert [note["what"] for note in await seen.notes()] == ["began", "ended", "ran"]
+
+
+# Leases -----------------------------------------------------------------------------------------
+
+
+async def test_a_blocked_loop_costs_the_other_jobs_no_lease(pool, seen: Seen, start: StartCommand):
+    """Two workers: the second would take over whatever the first loses."""
+    start("worker")
+    for _ in range(3):
+        await enqueue(pool, "slow", {"seconds": 4})
+    await seen.wait_for("began", 3)
+    await enqueue(pool, "blocking", {"seconds": 3})
+    start("worker")
+
+    await seen.wait_for("ended", 4)
+    await seen.at_rest()
+    assert len(await seen.notes("began")) == 4
+    assert await seen.notes("stopped") == []
+
+
+async def test_a_killed_workers_job_is_taken_over_by_another(pool, seen: Seen, start: StartCommand):
+    victim = start("worker")
+    made = await enqueue(pool, "slow", {"seconds": 3})
+    await seen.wait_for("began")
+    other = start("worker")
+    await other.logged("worker.started")
+
+    victim.send(signal.SIGKILL)
+
+    began = await seen.wait_for("began", 2)
+    await seen.at_rest()
+    job = await seen.job(made.job_id)
+    assert [note["pid"] for note in began] == [victim.process.pid, other.process.pid]
+    assert (job["state"], job["attempt"]) == ("succeeded", 2)
+    assert await seen.endings(made.job_id) == ["lease_lost"]
+
+
+async def test_a_frozen_worker_stops_its_handler_when_it_wakes_and_changes_nothing(
+    pool, seen: Seen, start: StartCommand
+):
+    victim = start("worker")
+    made = await enqueue(pool, "slow", {"seconds": 5})
+    await seen.wait_for("began")
+    victim.send(signal.SIGSTOP)
+    start("worker")
+    await seen.wait_for("began", 2)
+
+    victim.send(signal.SIGCONT)
+
+    [stopped] = await seen.wait_for("stopped")
+    await seen.at_rest()
+    assert stopped["pid"] == victim.process.pid
+    assert len(await seen.notes("ended")) == 1
+    assert (await seen.job(made.job_id))["attempt"] == 2
+
+
+async def test_a_suspect_runs_with_nothing_beside_it(pool, seen: Seen, start: StartCommand):
+    suspect = await enqueue(pool, "slow", {"seconds": 0.5}, priority=0)
+    await pool.execute("update reliq.jobs set lost_leases = 2")
+    for _ in range(8):
+        await enqueue(pool, "slow", {"seconds": 0.2})
+    worker = start("worker")
+
+    await seen.at_rest()
+    assert "suspect.isolated" in worker.log
+    notes = [(note["job_id"] == suspect.job_id, note["what"]) for note in await seen.notes()]
+    alone = notes.index((True, "began"))
+    assert notes[alone + 1] == (True, "ended")
+    before = [what for _, what in notes[:alone]]
+    assert before.count("began") == before.count("ended")
+
+
+# Signals ----------------------------------------------------------------------------------------
+
+
+async def test_sigterm_claims_nothing_more_and_finishes_what_runs(
+    pool, seen: Seen, start: StartCommand
+):
+    worker = start("worker")
+    await enqueue(pool, "slow", {"seconds": 1})
+    await seen.wait_for("began")
+
+    worker.send(signal.SIGTERM)
+    await worker.logged("worker.draining")
+    late = await enqueue(pool, "quick")
+
+    assert await worker.exit_code() == 0
+    assert len(await seen.notes("ended")) == 1
+    assert (await seen.job(late.job_id))["attempt"] == 0
+
+
+async def test_what_does_not_finish_within_the_grace_is_handed_back_untried(
+    pool, seen: Seen, start: StartCommand
+):
+    worker = start("worker", grace="300ms")
+    made = [await enqueue(pool, kind, {"seconds": 30}) for kind in ("slow", "plain", "deaf")]
+    await seen.wait_for("began", 3)
+
+    worker.send(signal.SIGTERM)
+
+    assert await worker.exit_code() == 0
+    for job in made:
+        row = await seen.job(job.job_id)
+        assert await seen.endings(job.job_id) == ["handed_back"], row["kind"]
+        assert (row["state"], row["attempt"]) == ("queued", 0)
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+async def test_a_second_signal_hands_back_at_once(pool, seen: Seen, start: StartCommand, second):
+    worker = start("worker", grace="5m")
+    made = await enqueue(pool, "slow", {"seconds": 60})
+    await seen.wait_for("began")
+
+    worker.send(signal.SIGTERM)
+    await worker.logged("worker.draining")
+    worker.send(second)
+
+    assert await worker.exit_code() == 0
+    assert (await seen.job(made.job_id))["state"] == "queued"
+
+
+# The database away ------------------------------------------------------------------------------
+
+
+async def test_a_worker_outlives_an_outage_and_its_readiness_tells(
+    start: StartCommand, template: str
+):
+    with open_server("embedded") as server:
+        dsn, port = server.dsn(), free_port()
+        assert await start("migrate", dsn=dsn).exit_code() == 0
+        await fetch_value(dsn, "create table seen (job_id bigint, what text, pid int, "
+                               "at timestamptz default clock_timestamp())")  # fmt: skip
+        worker = start("worker", "--health-port", str(port), dsn=dsn)
+        await worker.logged("worker.started")
+        await ready(port, 200)
+
+        await anyio.to_thread.run_sync(server.crash)
+        await ready(port, 503)
+        await anyio.to_thread.run_sync(server.start)
+        await ready(port, 200)
+
+        await fetch_value(dsn, "select reliq.enqueue('quick')")
+        with anyio.fail_after(30):
+            while not await fetch_value(dsn, "select count(*) from seen where what = 'ran'"):
+                await anyio.sleep(0.05)
+        worker.send(signal.SIGTERM)
+        assert await worker.exit_code() == 0
+
+
+async def ready(port: int, status: int) -> None:
+    """Wait until a worker answers `/ready` so."""
+    async with httpx.AsyncClient() as client:
+        with anyio.fail_after(30):
+            while True:
+                try:
+                    if (await client.get(f"http://127.0.0.1:{port}/ready")).status_code == status:
+                        return
+                except httpx.HTTPError:
+                    pass
+                await anyio.sleep(0.05)
+
+
+@pytest.mark.parametrize("options", [(), ("--exit-on-db-error",)])
+async def test_a_worker_gives_up_with_75_when_the_budget_is_spent(start: StartCommand, options):
+    with open_server("embedded") as server:
+        dsn = server.dsn()
+        assert await start("migrate", dsn=dsn).exit_code() == 0
+        budget = "5m" if options else "1s"
+        worker = start("worker", *options, dsn=dsn, db_budget=budget)
+        await worker.logged("worker.started")
+
+        await anyio.to_thread.run_sync(server.crash)
+
+        assert await worker.exit_code() == 75
+
+
+async def test_a_worker_refuses_a_schema_that_it_does_not_know(pool, start: StartCommand):
+    await pool.execute("insert into reliq.migrations values (9999, 'later', 'x')")
+
+    worker = start("worker")
+
+    assert await worker.exit_code() == 1
+    assert "deploy the newer version" in worker.log
+
+
+# Schedules --------------------------------------------------------------------------------------
+
+
+async def test_any_number_of_workers_makes_one_job_of_a_slot(pool, seen: Seen, start: StartCommand):
+    workers = [start("worker") for _ in range(3)]
+    for worker in workers:
+        await worker.logged("worker.started")
+
+    await seen.wait_for("ticked")
+    await seen.at_rest()
+    assert await pool.fetchval("select count(*) from reliq.jobs where kind = 'tick'") in {1, 2}
+    assert await pool.fetchval(
+        "select count(*) = count(distinct key) from reliq.jobs where kind = 'tick'"
+    )

@@ -1,0 +1,136 @@
+"""What the desk shows holds no secret and cannot steer a terminal."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reliq.domain.redact import preview, printable, redact, redact_headers, scrub
+
+SECRETIVE = [
+    "password", "Password", "user_password", "accessToken", "access-token", "TOKEN", "api_key",
+    "apiKey", "x-api-key", "client_secret", "Authorization", "private_key", "Set-Cookie",
+    "credentials", "sessionId", "X-Signature",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SECRETIVE)
+def test_a_secretive_name_masks_its_value_however_deep(name):
+    shown = redact({"order": [{"id": 7, name: "hunter2"}], "note": None})
+
+    assert shown == {"order": [{"id": 7, name: "********"}], "note": None}
+
+
+@pytest.mark.parametrize("value", ["x", 7, ["x"], {"inner": "x"}])
+def test_whatever_a_secretive_name_holds_is_masked(value):
+    assert redact({"token": value}) == {"token": "********"}
+
+
+@pytest.mark.parametrize("value", [None, True, False])
+def test_whether_a_secret_is_there_may_be_seen(value):
+    assert redact({"has_password": value}) == {"has_password": value}
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.just("plain"),
+                    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from("abc"), inner)))  # fmt: skip
+def test_what_holds_no_secret_is_shown_as_it_is(value):
+    assert redact(value) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "login with password=hunter2 failed",
+        '{"password": "hunter2", "a": 1',
+        '{"password": "hun\\"ter2 hunter2"}',
+        "{'api_key': 'hunter2'}",
+        '{\\"secret\\": \\"hunter2\\", \\"x\\": 1}',
+        "password=b'hunter2 hunter2'",
+        "https://h/p?access_token=hunter2&page=1",
+        "Authorization: Basic hunter2hunter2",
+        "headers: (b'authorization', b'Bearer hunter2hunter2')",
+        "postgresql://reliq:hunter2@db/reliq",
+        "Cookie: a=hunter2; b=hunter2",
+        "POST https://api.telegram.org/bot123456789:hunter2hunter2hunter2hunter2hunter2/send",
+        "eyJhbGciOiJIUzI1NiJ9.hunter2.hunter2",
+    ],
+)
+def test_free_text_is_scrubbed_of_what_looks_like_a_secret(text):
+    shown = scrub(text)
+
+    assert "hunter2" not in shown
+    assert "********" in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TimeoutError: the CRM did not answer in 10 s",
+        "secret 0 is blank: set it, or take it out of the list",
+        "https://shop.example/orders/7?page=2",
+        "KeyError: 'order_id'",
+    ],
+)
+def test_ordinary_text_is_left_alone(text):
+    assert scrub(text) == text
+
+
+def test_a_header_with_a_secretive_name_is_masked():
+    assert redact_headers({"content-type": "a/b", "x-api-token": "hunter2"}) == {
+        "content-type": "a/b",
+        "x-api-token": "********",
+    }
+
+
+def test_a_json_body_is_shown_masked_and_indented():
+    form, shown = preview(b'{"name": "Ada", "password": "hunter2"}', 500)
+
+    assert form == "json"
+    assert json.loads(shown) == {"name": "Ada", "password": "********"}
+
+
+def test_a_form_body_is_shown_as_text_and_masked():
+    assert preview(b"name=Ada&password=hunter2&x=1", 500) == (
+        "text",
+        "name=Ada&password=********&x=1",
+    )
+
+
+def test_a_body_that_is_not_utf8_is_shown_in_hex():
+    assert preview(b"\xff\x00A", 500) == ("hex", "ff 00 41")
+
+
+def test_a_secret_across_the_cut_does_not_show_its_beginning():
+    _, shown = preview(b'{"password": "' + b"hunter2" * 100 + b'"}', 30)
+
+    assert "hunter" not in shown
+
+
+@given(st.binary(), st.integers(1, 50))
+def test_any_body_can_be_shown_within_its_bound(body, most):
+    _, shown = preview(body, most)
+
+    assert len(shown) <= most
+    assert all(c.isprintable() or c in "\n\t" for c in shown)
+
+
+@given(st.text() | st.text(st.characters(categories=["Cc", "Cf", "Cs", "Zl"])))
+def test_shown_text_cannot_steer_a_terminal(text):
+    shown = printable(text)
+
+    assert all(c.isprintable() or c in "\n\t" for c in shown)
+    shown.encode()
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a", "token", "token=", 'token=\\"', "://", " ", "\\", "eyJ", "1234567:", "cookie:"]
+)
+def test_a_long_text_made_to_hurt_is_scrubbed_in_time(pattern):
+    text = pattern * (200_000 // len(pattern))
+
+    started = time.process_time()
+    scrub(text)
+
+    assert time.process_time() - started < 3

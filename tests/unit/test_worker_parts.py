@@ -1,0 +1,125 @@
+"""Small parts of the worker: places, wake-ups, beats, availability, settling through outages."""
+
+import random
+from collections.abc import Sequence
+
+import anyio
+import pytest
+
+from reliq.domain.job import JobId
+from reliq.domain.outcome import Settlement, Succeed
+from reliq.errors import StoreUnavailable
+from reliq.ports import Settled
+from reliq.worker.availability import Availability
+from reliq.worker.beats import every
+from reliq.worker.places import Places
+from reliq.worker.settler import Settler
+from reliq.worker.wakeup import Wakeup
+from tests.unit.test_keeper import claim, new_hand, take
+
+pytestmark = pytest.mark.anyio
+
+DICE = random.Random(1)
+
+
+async def test_a_full_worker_waits_for_a_place():
+    places = Places(1)
+    places.enter()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(places.some_free, anyio.Event())
+        await anyio.wait_all_tasks_blocked()
+        assert places.free == 0
+        places.leave()
+    assert places.free == 1
+
+
+async def test_a_stop_ends_the_wait_for_a_place():
+    places, stop = Places(1, taken=1), anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(places.some_free, stop)
+        await anyio.wait_all_tasks_blocked()
+        stop.set()
+
+
+async def test_a_hint_given_while_nobody_waited_is_not_lost():
+    wakeup = Wakeup(poll_s=60, dice=DICE)
+    wakeup.ring()
+    with anyio.fail_after(5):
+        await wakeup.next(anyio.Event())
+
+
+async def test_a_beat_goes_on_after_an_outage():
+    acted = []
+
+    async def act() -> None:
+        acted.append(len(acted))
+        if len(acted) == 1:
+            raise StoreUnavailable("away")
+
+    with anyio.move_on_after(5) as scope:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: every(0.01, act, dice=DICE, after_outage_s=0.01))
+            while len(acted) < 3:
+                await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
+    assert not scope.cancelled_caught
+
+
+def test_an_outage_is_spent_only_after_the_budget():
+    patient, strict = Availability(budget_s=3600), Availability(budget_s=0)
+    for availability in (patient, strict):
+        assert not availability.is_spent
+        availability.saw(StoreUnavailable("away"))
+
+    assert (patient.is_spent, strict.is_spent) == (False, True)
+    assert patient.reason == "away"
+    patient.saw(None)
+    assert patient.reason is None
+
+
+class Flaky:
+    """Away for the first writes; then remembers what was written."""
+
+    def __init__(self, away: int) -> None:
+        self.away = away
+        self.written: list[JobId] = []
+
+    async def settle_jobs(self, settlements: Sequence[tuple[object, Settlement]]) -> Settled:
+        if self.away:
+            self.away -= 1
+            raise StoreUnavailable("away")
+        self.written += [claim.job_id for claim, _ in settlements]
+        return Settled(frozenset(), {})
+
+
+async def test_an_ending_waits_out_an_outage_and_is_written_once():
+    hand, store = new_hand(), Flaky(away=2)
+    settler = Settler(queue=store, hand=hand, retry_s=0.01, dice=DICE)
+    settler.settle(take(hand), Succeed())
+    settler.close()
+
+    with anyio.fail_after(5):
+        await settler.run()
+
+    assert store.written == [claim().job_id]
+    assert hand.attempts() == []
+
+
+async def test_an_ending_whose_lease_is_over_is_left_to_the_reaper():
+    hand, store = new_hand(), Flaky(away=0)
+    settler = Settler(queue=store, hand=hand, retry_s=0.01, dice=DICE)
+    attempt = take(hand)
+    attempt.lease_until_s = 0
+    settler.settle(attempt, Succeed())
+    settler.close()
+
+    with anyio.fail_after(5):
+        await settler.run()
+
+    assert store.written == []
+    assert hand.attempts() == []
+
+
+async def test_without_a_hint_the_poll_comes():
+    with anyio.fail_after(5):
+        await Wakeup(poll_s=0.01, dice=DICE).next(anyio.Event())
