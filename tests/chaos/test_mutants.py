@@ -9,8 +9,9 @@ import re
 import shutil
 import subprocess
 
-from reliq.scenario.run import INSTALLED
 from tests.chaos.conftest import SCENARIOS, told
+
+from reliq.scenario.run import INSTALLED
 
 
 def test_a_mutant_is_found_out(mutant, play, tmp_path):
@@ -21,8 +22,8 @@ def test_a_mutant_is_found_out(mutant, play, tmp_path):
     shutil.copytree(
         INSTALLED / "reliq", code / "reliq", ignore=shutil.ignore_patterns("__pycache__")
     )
-    applied = subprocess.run(
-        ["patch", "--strip=1", "--fuzz=0", "--batch", "--directory", code, "--input", mutant],
+    applied = subprocess.run(  # noqa: S603
+        ["patch", "--strip=1", "--fuzz=0", "--batch", "--directory", code, "--input", mutant],  # noqa: S607
         check=False, capture_output=True, text=True, timeout=10,
     )  # fmt: skip
     assert applied.returncode == 0, f"the patch no longer fits:\n{applied.stdout}"

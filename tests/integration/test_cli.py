@@ -172,7 +172,7 @@ def test_wrong_usage_exits_with_2(reliq, arguments):
 
 def test_an_error_that_nobody_expected_keeps_its_traceback(setting):
     broken = (
-        "import reliq.wiring as w, reliq.cli; w.loaded = lambda: 1 / 0; reliq.cli.main(['failed'])"
+        "import reliq.wiring.loading as w, reliq.cli; w.loaded = lambda: 1 / 0; reliq.cli.main(['failed'])"
     )
 
     ended = run_python("-c", broken)

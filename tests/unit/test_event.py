@@ -88,7 +88,7 @@ def test_a_body_that_is_not_json_in_utf8_is_a_value_error(body: bytes) -> None:
         delivery(body=body).json()
 
 
-@given(body=st.binary())
+@given(body=st.lists(st.sampled_from([b"[", b"]", b'"', b"1", b",", b"\xff", b"\0"])).map(b"".join))
 def test_no_body_raises_anything_but_a_value_error(body: bytes) -> None:
     try:
         delivery(body=body).json()

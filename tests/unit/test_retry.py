@@ -3,7 +3,7 @@ from itertools import pairwise
 from math import nan
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reliq.domain.retry import DEFAULT, RetryPolicy
@@ -21,6 +21,8 @@ policies = st.builds(
 
 
 @given(policy=policies, attempt=st.integers(1, 20_000), roll=rolls)
+@example(policy=RetryPolicy(base=TICK, cap=TICK, jitter=0.75), attempt=1, roll=0.875)
+@example(policy=RetryPolicy(base=TICK, cap=TICK, jitter=1 - 1e-16), attempt=1, roll=0.0)
 def test_a_retry_waits_no_longer_than_promised(
     policy: RetryPolicy, attempt: int, roll: float
 ) -> None:

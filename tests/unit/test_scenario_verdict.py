@@ -1,9 +1,9 @@
 import pytest
 
-from reliq.scenario.conduct import live_leases, merge, terms
 from reliq.scenario.history import Entry, History, in_order
 from reliq.scenario.load import parse
 from reliq.scenario.matching import count, matches
+from reliq.scenario.merge import live_leases, merge, strangers, terms
 from reliq.scenario.model import Pattern
 from reliq.scenario.recorder import Recorder
 from reliq.scenario.report import as_json, details, headline
@@ -169,6 +169,16 @@ def test_the_rows_learn_which_process_a_worker_was_and_the_fault_what_it_held():
     assert [entry.p for entry in merged.of("rows", "claim", "lease-lost")] == ["worker-1"] * 2
     [fault] = merged.of("fault", "fired")
     assert fault.a["victim_live_leases"] == live_leases(merged, fault) == 1
+
+
+def test_a_caller_or_a_job_that_nobody_knows_is_a_doubt():
+    stranger = Entry(0, 150, "upstream", "pid 9", "request", {"call": 2, "job": 3, "attempt": 1})
+
+    assert list(strangers(SCENARIO, history(CALL, JOB))) == []
+    assert list(strangers(SCENARIO, history(CALL, JOB, stranger))) == [
+        "the upstream was called by a stranger: pid 9",
+        "the upstream was called for job 3, which is in no table",
+    ]
 
 
 def test_settings_are_scaled_to_real_time():

@@ -117,7 +117,7 @@ def _login() -> str:
 
 def replay(event: Event, *, force: Force = False, json: Json = False) -> None:
     """Read a stored event again with today's code; jobs that exist already are not doubled."""
-    from reliq.wiring import load_app  # noqa: PLC0415 - see the package's docstring
+    from reliq.wiring.loading import load_app  # noqa: PLC0415 - see the package's docstring
 
     async def work(desk: "Desk", settings: "Settings") -> "list[Row]":
         app = load_app(settings)
@@ -187,7 +187,7 @@ def migrate() -> None:
     import anyio  # noqa: PLC0415 - see the package's docstring
 
     from reliq.postgres.migrate import migrate as bring_up  # noqa: PLC0415 - see the package's docstring
-    from reliq.wiring import loaded  # noqa: PLC0415 - see the package's docstring
+    from reliq.wiring.loading import loaded  # noqa: PLC0415 - see the package's docstring
 
     applied = anyio.run(bring_up, loaded().dsn)
     typer.echo(f"applied {', '.join(applied)}" if applied else "the schema is current")
@@ -197,7 +197,8 @@ def _at_desk(work: "Callable[[Desk, Settings], Awaitable[T]]") -> T:
     """Load the settings, open the desk, do one piece of work at it."""
     import anyio  # noqa: PLC0415 - see the package's docstring
 
-    from reliq.wiring import desk, loaded  # noqa: PLC0415 - see the package's docstring
+    from reliq.wiring.loading import loaded  # noqa: PLC0415 - see the package's docstring
+    from reliq.wiring.stores import desk  # noqa: PLC0415
 
     settings = loaded()
 

@@ -33,7 +33,7 @@ def doctor(
     import anyio  # noqa: PLC0415 - see the package's docstring
 
     from reliq.settings import described  # noqa: PLC0415 - see the package's docstring
-    from reliq.wiring import examined  # noqa: PLC0415 - see the package's docstring
+    from reliq.wiring.loading import examined  # noqa: PLC0415 - see the package's docstring
 
     settings, second_best, app, problems = examined()
     best = settings or second_best
@@ -57,7 +57,7 @@ def _with_problems(told: list[SettingRow], problems: list[str]) -> list[SettingR
 async def _measure(settings: "Settings", app: "App | None") -> Measured:
     from reliq.postgres.desk import Desk  # noqa: PLC0415 - see the package's docstring
     from reliq.postgres.migrate import why_not_current  # noqa: PLC0415 - see the package's docstring
-    from reliq.wiring import database  # noqa: PLC0415 - see the package's docstring
+    from reliq.wiring.stores import database  # noqa: PLC0415 - see the package's docstring
 
     mismatch = clocks = None
     try:

@@ -26,8 +26,8 @@ def serve(
 ) -> None:
     """Receive webhooks: verify, store with their jobs, answer."""
     from reliq import logs  # noqa: PLC0415 - a worker does not need the receiver
-    from reliq.wiring import configured  # noqa: PLC0415
-    from reliq.wiring_serve import serve as serving  # noqa: PLC0415
+    from reliq.wiring.loading import configured  # noqa: PLC0415
+    from reliq.wiring.receiver import serve as serving  # noqa: PLC0415
 
     _override(app=app, host=host, port=port)
     settings, chosen = configured()
@@ -48,8 +48,8 @@ def worker(
 ) -> None:
     """Work jobs off until SIGTERM; what does not end within the grace is handed back."""
     from reliq import logs  # noqa: PLC0415 - a receiver does not need the worker
-    from reliq.wiring import configured  # noqa: PLC0415
-    from reliq.wiring_work import work  # noqa: PLC0415
+    from reliq.wiring.loading import configured  # noqa: PLC0415
+    from reliq.wiring.worker import work  # noqa: PLC0415
 
     _override(app=app, concurrency=concurrency, health_port=health_port)
     settings, chosen = configured()

@@ -15,7 +15,7 @@ from reliq.servers import PostgresServer, Provider, open_server
 
 if TYPE_CHECKING:
     from reliq.scenario.model import Scenario
-    from reliq.scenario.run import Result
+    from reliq.scenario.run import Result  # noqa: PLC0415 - see the package's docstring
 
 scenario = typer.Typer(
     name="scenario", help="Break the running system and judge what is left.", no_args_is_help=True
@@ -56,8 +56,8 @@ def run(
     """
     if find_spec("yaml") is None:
         _refuse("scenarios need PyYAML: pip install 'reliq[scenario]'")
-    from reliq.scenario.load import load
-    from reliq.scenario.verdict import EXIT_CODES, worst
+    from reliq.scenario.load import load  # noqa: PLC0415 - see the package's docstring
+    from reliq.scenario.verdict import EXIT_CODES, worst  # noqa: PLC0415 - see the package's docstring
 
     try:
         loaded = [(file, load(file)) for file in files]
@@ -91,7 +91,7 @@ def _run_once(
     console: Console,
     quiet: bool,
 ) -> "Result":
-    from reliq.scenario.run import run_scenario, seed_of
+    from reliq.scenario.run import run_scenario, seed_of  # noqa: PLC0415 - see the package's docstring
 
     first = seed_of(what) if seed is None else seed
 
@@ -111,7 +111,7 @@ def _run_once(
 
 
 def _show(console: Console, result: "Result", file: Path, postgres: str) -> None:
-    from reliq.scenario.report import details, headline, repeat_command
+    from reliq.scenario.report import details, headline, repeat_command  # noqa: PLC0415 - see the package's docstring
 
     console.print(headline(result), style=_COLOURS[result.judgement.verdict], markup=False)
     for line in details(result, repeat=repeat_command(file, result.seed, postgres)):
@@ -119,7 +119,7 @@ def _show(console: Console, result: "Result", file: Path, postgres: str) -> None
 
 
 def _show_json(console: Console, result: "Result", file: Path, postgres: str) -> None:
-    from reliq.scenario.report import as_json, repeat_command
+    from reliq.scenario.report import as_json, repeat_command  # noqa: PLC0415 - see the package's docstring
 
     repeat = repeat_command(file, result.seed, postgres)
     console.print(json.dumps(as_json(result, repeat=repeat)), markup=False)

@@ -8,7 +8,8 @@ the pauses is written here a second time.
 
     load.py     YAML file → Scenario, or an error with line and column
     stage/      Postgres, processes, the upstream, the senders: everything that is real
-    conduct.py  build, load, break, wait for rest, read → History
+    conduct.py  build, load, break, wait for rest, read
+    merge.py    what each witness saw → one History
     invariants/ one promise a file: pure functions of the history
     verdict.py  pass, violated, vacuous or void
     report.py   the verdict in words and as JSON

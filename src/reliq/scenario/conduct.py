@@ -6,15 +6,16 @@ both under deadlines; only a `delay` or an upstream's thinking time in the file 
 """
 
 import random
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import anyio
 
-from reliq.scenario.history import Entry, History, Terms, in_order
+from reliq.scenario.history import History
 from reliq.scenario.matching import matches
+from reliq.scenario.merge import merge, strangers
 from reliq.scenario.model import Scenario, Step
 from reliq.scenario.recorder import Recorder
 from reliq.scenario.stage import Stage, open_stage
@@ -78,7 +79,8 @@ async def conduct(
         doubts.append(f"the clocks of database and harness moved apart by {drift:.3f} s")
     if noise.worst_s > scenario.scaled(scenario.system.config.lease).total_seconds() / 2:
         doubts.append(f"the machine woke the harness up to {noise.worst_s:.3f} s late")
-    return Run(merge(scenario, seen, rows, slack_s=SLACK_S + noise.worst_s), tuple(doubts))
+    history = merge(scenario, seen, rows, slack_s=SLACK_S + noise.worst_s)
+    return Run(history, (*doubts, *strangers(scenario, history)))
 
 
 class Noise:
@@ -146,61 +148,3 @@ async def _rest(scenario: Scenario, stage: Stage, steps: Steps) -> None:
 def clock_drift_s(before: ClockMap, after: ClockMap) -> float:
     """Return how far two clock maps surely lie apart, in seconds."""
     return max(0, abs(before.offset - after.offset) - before.error - after.error) / 1e9
-
-
-def merge(
-    scenario: Scenario, seen: Iterable[Entry], rows: Iterable[Entry], *, slack_s: float
-) -> History:
-    """
-    Put what was seen and what the rows say into one history.
-
-    A worker's name in the rows is a random word; which process it is, is known from the calls
-    that the upstream got from its attempts. Faults learn what their victims held.
-    """
-    seen, rows = list(seen), list(rows)
-    callers = {
-        (x.a["job"], x.a["attempt"]): x.p for x in seen if (x.src, x.e) == ("upstream", "request")
-    }
-    names = {
-        x.a["worker"]: callers[key]
-        for x in rows
-        if x.e == "claim" and (key := (x.a["job"], x.a["attempt"])) in callers
-    }
-    named = [replace(x, p=names.get(x.p, x.p)) for x in rows]
-    history = History(entries=in_order([*seen, *named]), terms=terms(scenario, slack_s))
-    entries = [
-        replace(x, a={**x.a, "victim_live_leases": live_leases(history, x)})
-        if (x.src, x.e) == ("fault", "fired")
-        else x
-        for x in history.entries
-    ]
-    return History(entries=entries, terms=history.terms)
-
-
-def live_leases(history: History, fault: Entry) -> int:
-    """Count the claims that the process a fault was meant for held at that moment."""
-    return sum(
-        held.claim.p == fault.a["to"]
-        and held.claim.t <= fault.t
-        and (held.end is None or held.end.t > fault.t)
-        for holdings in history.holdings().values()
-        for held in holdings
-    )
-
-
-def terms(scenario: Scenario, slack_s: float) -> Terms:
-    """Return what the product was set to, in real seconds."""
-    config = scenario.system.config
-    real: Mapping[str, float] = {
-        "lease_s": scenario.scaled(config.lease).total_seconds(),
-        "poll_s": scenario.scaled(config.poll).total_seconds(),
-        "reap_every_s": scenario.scaled(config.reap_every).total_seconds(),
-        "retry_base_s": scenario.scaled(config.backoff.base).total_seconds(),
-        "retry_cap_s": scenario.scaled(config.backoff.cap).total_seconds(),
-    }
-    return Terms(
-        **real,
-        retry_jitter=config.backoff.jitter,
-        attempts_max=config.attempts_max,
-        slack_s=slack_s,
-    )

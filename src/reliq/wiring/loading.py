@@ -1,20 +1,17 @@
-"""Settings in, running parts out: the one place that knows everything."""
+"""The settings, and the App they name; everything that is wrong with them at once."""
 
 import difflib
 import importlib
 import sys
 import traceback
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from reliq.app import App
 from reliq.domain.redact import scrub
 from reliq.domain.signature import check_secrets
-from reliq.errors import ConfigInvalid, SchemaMismatch
-from reliq.postgres.desk import Desk
-from reliq.postgres.migrate import why_not_current
-from reliq.postgres.pool import Database
+from reliq.errors import ConfigInvalid
 from reliq.settings import ENV_FILE, PREFIX, Settings, load, read
 
 
@@ -158,29 +155,3 @@ def _need_problems(settings: Settings, app: App) -> list[str]:
         elif getattr(settings, field) is None:
             found.append(f"{variable} is missing: {about.description}")
     return found
-
-
-def database(settings: Settings) -> Database:
-    """Say where the database is and how to talk to it."""
-    return Database(
-        dsn=settings.dsn,
-        deadline_s=settings.statement_deadline.total_seconds(),
-        prepared=settings.prepared,
-        planner=settings.planner,
-    )
-
-
-@asynccontextmanager
-async def desk(settings: Settings) -> AsyncIterator[Desk]:
-    """
-    Open the operator's side of the database; its schema must be the one of this version.
-
-    Raises:
-        SchemaMismatch: it is not; the message says what to do.
-        StoreUnavailable: the database did not answer.
-
-    """
-    async with database(settings).pool("reliq desk", size=1) as pool:
-        if (why := await why_not_current(pool)) is not None:
-            raise SchemaMismatch(why)
-        yield Desk(pool)

@@ -14,7 +14,7 @@ from reliq.postgres.inbox import PostgresInbox
 from reliq.postgres.listen import Bell
 from reliq.receiver.asgi import make_asgi
 from reliq.settings import Settings
-from reliq.wiring import database
+from reliq.wiring.stores import database
 
 log = structlog.get_logger()
 
@@ -53,6 +53,8 @@ async def serve(settings: Settings, app: App) -> None:
             log.info("receiver.started", host=settings.host, port=settings.port)
             await server.serve()
             tasks.cancel_scope.cancel()
+    for close in app.close:
+        await close()
     log.info("receiver.stopped")
 
 

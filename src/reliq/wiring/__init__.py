@@ -1,0 +1,1 @@
+"""Settings in, running parts out: the one place that knows everything."""

@@ -1,0 +1,103 @@
+"""The parts of the stage that need no database: the upstream, and a run that cannot be staged."""
+
+import json
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+
+from reliq.scenario.load import load
+from reliq.scenario.model import Reply, Rule
+from reliq.scenario.recorder import Recorder
+from reliq.scenario.run import run_scenario
+from reliq.scenario.stage.processes import open_processes
+from reliq.scenario.stage.upstream import open_upstream
+from reliq.servers.loopback import free_port
+
+pytestmark = pytest.mark.anyio
+
+SCENARIO = next(Path(__file__).parents[2].joinpath("scenarios").glob("*.yml"))
+
+
+@asynccontextmanager
+async def serving(*rules: Rule):
+    recorder = Recorder()
+    async with (
+        open_upstream(rules, recorder, lambda pid: f"process-{pid}") as upstream,
+        httpx.AsyncClient(base_url=upstream.url, trust_env=False) as client,
+    ):
+        with anyio.fail_after(10):
+            yield recorder, client
+
+
+async def ask(client: httpx.AsyncClient, job: int) -> int:
+    headers = {"Drill-Job": str(job), "Drill-Process": "7", "Idempotency-Key": f"key-{job}"}
+    return (await client.post("/", json={"job": job}, headers=headers)).status_code
+
+
+async def test_the_upstream_fails_so_many_times_for_each_job():
+    async with serving(Rule(reply=Reply(status=502), times_per_job=2)) as (_, client):
+        seen = [await ask(client, job) for job in (1, 2, 1, 2, 1, 2)]
+
+    assert seen == [502, 502, 502, 502, 200, 200]
+
+
+async def test_the_upstream_fails_so_many_times_in_all():
+    rules = Rule(reply=Reply(status=500), times=1), Rule(reply=Reply(status=429), times=1)
+    async with serving(*rules) as (_, client):
+        seen = [await ask(client, 1) for _ in range(3)]
+
+    assert seen == [500, 429, 200]
+
+
+async def test_the_upstream_logs_who_asked_with_which_key_and_what_it_said():
+    async with serving(Rule(reply=Reply(status=503))) as (recorder, client):
+        await ask(client, 4)
+
+    request, response = recorder.entries
+    assert (request.e, request.p, request.a["key"]) == ("request", "process-7", "key-4")
+    assert len(request.a["body"]) == 16
+    assert (response.e, response.a["status"], response.a["rule"]) == ("response", 503, 0)
+    assert request.a["call"] == response.a["call"]
+    assert request.t <= response.t
+
+
+class Away:
+    """A server of which only the address is left."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+
+    def dsn(self, database: str = "reliq") -> str:
+        return f"postgresql://reliq@127.0.0.1:{self.port}/{database}"
+
+
+async def test_a_run_without_a_stage_is_void_and_leaves_its_reason(tmp_path):
+    result = await run_scenario(load(SCENARIO), server=Away(), seed=1, runs=tmp_path)
+
+    assert result.judgement.verdict == "void"
+    assert "connection to Postgres failed" in result.judgement.doubts[0]
+    assert result.folder is not None
+    assert json.loads((result.folder / "run.json").read_text())["verdict"] == "void"
+
+
+async def test_a_process_that_is_gone_cannot_be_hit(tmp_path):
+    recorder = Recorder()
+    async with open_processes(recorder, folder=tmp_path, code=tmp_path) as processes:
+        await processes.start("worker-1", "worker", env={})
+        with anyio.fail_after(30):
+            ended = await recorder.wait_for(1, lambda seen: seen.e == "exited")
+        hits = processes.signal("worker-1", "KILL")
+
+    assert (ended.p, ended.a["code"], hits) == ("worker-1", 2, 0)
+    assert (tmp_path / "worker-1.log").read_text()
+
+
+async def test_leaving_the_block_ends_every_process(tmp_path):
+    recorder = Recorder()
+    async with open_processes(recorder, folder=tmp_path, code=tmp_path) as processes:
+        await processes.start("worker-1", "worker", env={})
+
+    assert [entry.e for entry in recorder.entries] == ["started", "exited"]
