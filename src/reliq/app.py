@@ -136,6 +136,6 @@ class App:
         check_ids(self.schedules)
 
     def handler(self, kind: str) -> Handler:
-        """The handler of a kind that is among `handlers`."""
+        """Look up the handler of a kind that is among `handlers`."""
         found = self.handlers[kind]
         return found if isinstance(found, Handler) else Handler(found)

@@ -1,5 +1,5 @@
 """
-Every exception of reliq, in one tree that answers: whose move is it now?
+Every exception of reliq, in one tree. It answers one question: whose move is it now.
 
 ```
 ReliqError

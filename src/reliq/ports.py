@@ -9,7 +9,7 @@ answer in time: what was asked may or may not have happened.
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime
 from typing import Any, Protocol
 
 from reliq.domain.event import Duplicate, Stored
@@ -87,7 +87,7 @@ class Queue(Protocol):
         ...
 
     def transaction(self, claim: Claim) -> AbstractAsyncContextManager[Any]:
-        """A transaction that commits only together with the job's success."""
+        """Open a transaction that commits only together with the job's success."""
         ...
 
 
@@ -114,8 +114,8 @@ class Reaper(Protocol):
 class Slots(Protocol):
     """What the scheduler needs."""
 
-    async def database_now(self) -> Any:
-        """The database's clock, an aware datetime."""
+    async def database_now(self) -> datetime:
+        """Ask the database for its time."""
         ...
 
     async def enqueue_job(self, job: NewJob) -> Enqueued:

@@ -9,9 +9,8 @@ import re
 import shutil
 import subprocess
 
-from tests.chaos.conftest import SCENARIOS, told
-
 from reliq.scenario.run import INSTALLED
+from tests.chaos.conftest import SCENARIOS, told
 
 
 def test_a_mutant_is_found_out(mutant, play, tmp_path):
@@ -22,7 +21,7 @@ def test_a_mutant_is_found_out(mutant, play, tmp_path):
     shutil.copytree(
         INSTALLED / "reliq", code / "reliq", ignore=shutil.ignore_patterns("__pycache__")
     )
-    applied = subprocess.run(  # noqa: S603
+    applied = subprocess.run(
         ["patch", "--strip=1", "--fuzz=0", "--batch", "--directory", code, "--input", mutant],  # noqa: S607
         check=False, capture_output=True, text=True, timeout=10,
     )  # fmt: skip

@@ -101,7 +101,7 @@ def run_process(*arguments):
 
 
 def run_python(*arguments):
-    return subprocess.run(  # noqa: S603 - our own command
+    return subprocess.run(
         [sys.executable, *arguments],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
@@ -171,9 +171,7 @@ def test_wrong_usage_exits_with_2(reliq, arguments):
 
 
 def test_an_error_that_nobody_expected_keeps_its_traceback(setting):
-    broken = (
-        "import reliq.wiring.loading as w, reliq.cli; w.loaded = lambda: 1 / 0; reliq.cli.main(['failed'])"
-    )
+    broken = "import reliq.wiring.loading as w, reliq.cli; w.loaded = lambda: 1 / 0; reliq.cli.main(['failed'])"
 
     ended = run_python("-c", broken)
 

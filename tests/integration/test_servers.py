@@ -13,7 +13,6 @@ from pathlib import Path
 import anyio
 import asyncpg
 import pytest
-from tests.fixtures.postgres import IMAGE, PROVIDER, ask, fetch_value
 
 from reliq.errors import ServerFailed
 from reliq.servers import make_server, open_server
@@ -21,6 +20,7 @@ from reliq.servers.account import unprivileged
 from reliq.servers.binaries import BinaryServer
 from reliq.servers.processes import processes
 from reliq.servers.programs import embedded_programs, within_reach
+from tests.fixtures.postgres import IMAGE, PROVIDER, ask, fetch_value
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has another account to run as")
 
@@ -94,7 +94,7 @@ def stranger():
 def commands(word):
     """The command lines in which `word` occurs, of all processes."""
     command = ["/bin/ps", "-axwwo", "args="]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [line for line in listed.splitlines() if word in line]
 
 

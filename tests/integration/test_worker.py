@@ -1,8 +1,6 @@
 """`reliq worker` as a process: handlers, signals, crashes, outages, time limits, schedules."""
 
-import os
 import signal
-from datetime import timedelta
 
 import anyio
 import httpx
@@ -11,8 +9,8 @@ import pytest
 from reliq.postgres.enqueue import enqueue
 from reliq.servers import open_server
 from reliq.servers.loopback import free_port
-from tests.fixtures.processes import Seen, StartCommand
 from tests.fixtures.postgres import fetch_value
+from tests.fixtures.processes import Seen, StartCommand
 
 pytestmark = pytest.mark.anyio
 

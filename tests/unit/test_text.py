@@ -21,12 +21,12 @@ values = st.recursive(
 )
 
 
-class Unspeakable(Exception):  # noqa: N818 - named for what it does
+class Unspeakable(Exception):
     def __str__(self) -> str:
         raise self.args[0]
 
 
-class Wordless(Exception):  # noqa: N818
+class Wordless(Exception):
     def __str__(self) -> str:
         return None  # type: ignore[return-value]  # noqa: PLE0307
 

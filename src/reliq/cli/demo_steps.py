@@ -50,7 +50,7 @@ class Demo:
     secrets: dict[str, str]
     console: Console
     answers: dict[str, list[httpx.Response]] = field(default_factory=dict)
-    delayed: JobId | None = None
+    delayed: JobId = field(init=False)
 
     async def post(
         self, name: str, source: str, body: bytes, headers: dict[str, str], note: str
@@ -71,12 +71,12 @@ class Demo:
         return body, {"content-type": "application/json", "x-signature": mac}
 
     def answer(self, name: str) -> tuple[int, Any]:
-        """The first answer under a name: status and decoded body."""
+        """Return the first answer under a name: status and decoded body."""
         first = self.answers[name][0]
         return first.status_code, first.json()
 
     async def jobs_of(self, name: str) -> list[Row]:
-        """The jobs of the event that an accepted delivery made."""
+        """List the jobs of the event that an accepted delivery made."""
         event = self.answer(name)[1]["id"]
         return [job for job in await self.desk.list_jobs(limit=100) if job["event_id"] == event]
 
@@ -102,7 +102,8 @@ async def send_all(demo: Demo, pool: asyncpg.Pool) -> None:
     await demo.post("github", "github", GITHUB_BODY, GITHUB_HEADERS, "GitHub's signed example")
     body, headers = demo.form(id="form-2", name="Bob", phone="none")
     await demo.post("refused", "site", body, headers, "a form the CRM answers with 400")
-    demo.delayed = (await enqueue(pool, "heartbeat", {}, run_in=DELAY)).job_id
+    async with pool.acquire() as connection:
+        demo.delayed = (await enqueue(connection, "heartbeat", run_in=DELAY)).job_id
     demo.console.print(f"  {'a heartbeat, in 3 s':<42} → job {demo.delayed}")
 
 
@@ -141,7 +142,7 @@ async def _judge_forms(demo: Demo) -> list[Check]:
         Check("signed form: 202, one job", f"{status}, {told}",
               (status, told.get("jobs")) == (202, 1)),
         Check("again, five at once: 202, the first event's id, duplicate",
-              f"{len(again)} × {again[0]}",
+              f"{len(again)} times {again[0]}",
               all(a == (202, {"id": told["id"], "jobs": 0, "duplicate": True}) for a in again)),
         Check("… and still one job, one call to the CRM",
               f"{len(jobs)} job, {jobs[0]['state']}, {len(crm)} call",
@@ -177,7 +178,6 @@ async def _judge_github(demo: Demo) -> list[Check]:
 
 
 async def _judge_delay(demo: Demo) -> Check:
-    assert demo.delayed is not None
     job = await demo.desk.show_job(demo.delayed)
     waited = job["claimed_at"] - job["created_at"] if job["claimed_at"] else None
     return Check(

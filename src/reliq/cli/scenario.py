@@ -15,7 +15,7 @@ from reliq.servers import PostgresServer, Provider, open_server
 
 if TYPE_CHECKING:
     from reliq.scenario.model import Scenario
-    from reliq.scenario.run import Result  # noqa: PLC0415 - see the package's docstring
+    from reliq.scenario.run import Result
 
 scenario = typer.Typer(
     name="scenario", help="Break the running system and judge what is left.", no_args_is_help=True

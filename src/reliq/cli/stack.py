@@ -61,12 +61,12 @@ async def running(
         HarnessError: a process did not become ready.
 
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    await anyio.Path(folder).mkdir(parents=True, exist_ok=True)
     async with _server(data) as server:
         dsn = server.dsn()
         await migrate(dsn)
         port, health = port or free_port(), free_port()
-        whole = os.environ | env | {
+        whole = os.environ | env | {  # noqa: TID251 - the command line
             "RELIQ_DATABASE_URL": dsn,
             "RELIQ_PORT": str(port),
             "RELIQ_HEALTH_PORT": str(health),

@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
+from typing_extensions import override
 
 from reliq.servers.loopback import HOST, free_port
 
@@ -87,5 +88,6 @@ class _Quiet(uvicorn.Server):
     """A server that leaves the signals to the command it is part of."""
 
     @contextmanager
+    @override
     def capture_signals(self) -> Iterator[None]:
         yield

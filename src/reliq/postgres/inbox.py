@@ -1,8 +1,9 @@
 """The receiver's port on Postgres: store an event with its jobs, or find what it repeats."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -63,16 +64,24 @@ class PostgresInbox:
         Borrow a connection for a block that ends within the deadline, whatever the server does.
 
         A block that is cut off does not wait for its connection: the pool's own task asks the
-        server to cancel the statement, which frees its locks, and drops the connection of a
-        server that does not even answer that. Without the bound a frozen server would hold
-        every connection of the pool for the pool's whole statement deadline.
+        server to cancel the statement, which frees its locks, and a server that does not
+        answer that loses the connection. Without this bound a frozen server would hold every
+        connection of the pool for as long as the pool's own deadline is.
         """
         with translated(), anyio.fail_after(self.deadline.total_seconds()):
             connection = await self.pool.acquire()
             try:
                 yield connection
+            except asyncio.CancelledError:
+                asyncio.get_running_loop().call_later(CALL_OFF_S, _drop, connection)
+                raise
             except asyncpg.InternalClientError as error:
                 # The server's farewell has come, and the end of its connection not yet.
                 raise StoreUnavailable(f"the database is not available ({error})") from error
             finally:
-                await self.pool.release(connection, timeout=CALL_OFF_S)
+                await self.pool.release(connection)
+
+
+def _drop(connection: asyncpg.pool.PoolConnectionProxy) -> None:
+    with suppress(asyncpg.InterfaceError):  # it went back to the pool in good order
+        connection.terminate()

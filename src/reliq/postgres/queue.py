@@ -193,7 +193,9 @@ class PostgresQueue:
                 with translated():
                     kept = await connection.fetch(query("settle_succeeded").text, *_pairs([claim]))
                 if not kept:
-                    raise LeaseLost(f"job {claim.job_id} is no longer ours: rolled back")
+                    raise LeaseLost(  # noqa: TRY301 - it ends the transaction like any other
+                        f"job {claim.job_id} is no longer ours: rolled back"
+                    )
             except BaseException:
                 with anyio.CancelScope(shield=True), translated():
                     if connection.is_in_transaction():

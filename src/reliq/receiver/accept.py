@@ -121,8 +121,8 @@ class Intake:
             return answer
         if event.parse_error is not None:
             # The type alone: a text may quote the body. `reliq show` has it whole.
-            error, _, _ = event.parse_error.partition(":")
-            bound.warning("delivery.unreadable", event_id=answer.event_id, error=error)
+            what, _, _ = event.parse_error.partition(":")
+            bound.warning("delivery.unreadable", event_id=answer.event_id, error=what)
         else:
             bound.info("delivery.accepted", event_id=answer.event_id, jobs=answer.jobs)
         if answer.jobs:

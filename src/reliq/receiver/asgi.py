@@ -30,7 +30,7 @@ from reliq.receiver.accept import Answer, Away, Intake
 BODY_TIMEOUT: Final = timedelta(seconds=10)
 """For all of a body: a slow sender must not hold a place for ever."""
 
-DISCARD_BYTES: Final = 4 * 1024 * 1024
+DISCARD_BYTES: Final = 32 * 1024 * 1024
 """Read off a body that is too large before answering: a sender that is still writing when we
 close would see a reset connection and never the 413."""
 

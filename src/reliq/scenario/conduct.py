@@ -141,7 +141,7 @@ async def _rest(scenario: Scenario, stage: Stage, steps: Steps) -> None:
     """Return when nothing moves any more or the time allowed is over: then it is judged so."""
     with anyio.move_on_after(scenario.settle.within.total_seconds()):
         # Rest is a condition in a database: it can only be looked at.
-        while steps.are_pending or await stage.database.count_open():  # noqa: ASYNC110
+        while steps.are_pending or await stage.database.count_open():
             await anyio.sleep(LOOK_EVERY_S)
 
 

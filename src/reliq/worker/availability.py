@@ -45,7 +45,7 @@ class Availability:
 
     @property
     def is_spent(self) -> bool:
-        """Has the database been away for longer than the budget?"""
+        """Tell whether the database has been away for longer than the budget."""
         with self._lock:
             since = self._away_since
         return since is not None and time.monotonic() - since >= self._budget_s

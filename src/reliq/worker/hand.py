@@ -101,5 +101,5 @@ class Hand:
 
 
 def now_s() -> float:
-    """The machine's monotonic clock, the same in every thread."""
+    """Read the machine's monotonic clock, the same in every thread."""
     return time.monotonic()

@@ -116,7 +116,7 @@ class Runner:
 
 
 def _is_async(run: Run) -> bool:
-    """Is it a coroutine function, or an object that is called like one?"""
+    """Tell whether it is a coroutine function, or an object that is called like one."""
     return inspect.iscoroutinefunction(inspect.unwrap(run)) or inspect.iscoroutinefunction(
         getattr(run, "__call__", None)  # noqa: B004 - asked of instances, not of functions
     )

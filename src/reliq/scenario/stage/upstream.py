@@ -97,7 +97,7 @@ async def open_upstream(
         )
         async with anyio.create_task_group() as serving:
             serving.start_soon(lambda: server.serve(sockets=[listener]))
-            while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+            while not server.started:
                 await anyio.sleep(_PAUSE_S)
             try:
                 yield upstream
