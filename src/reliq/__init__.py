@@ -1,1 +1,43 @@
-"""A webhook receiver, a Postgres job queue and a worker."""
+"""
+A webhook receiver, a Postgres job queue and a worker.
+
+What an App and its handlers need; everything else is reached through the `reliq` command.
+"""
+
+from reliq.app import App, Handler, Job, Source
+from reliq.domain.event import Delivery
+from reliq.domain.http import check
+from reliq.domain.job import DuplicateOf, Inserted, NewJob
+from reliq.domain.outcome import Again, Done, GiveUp, Outcome
+from reliq.domain.retry import RetryPolicy
+from reliq.domain.signature import Hmac, Token
+from reliq.domain.slots import Schedule
+from reliq.domain.when import Cron, Daily, Every
+from reliq.errors import PermanentError, TemporaryError
+from reliq.postgres.enqueue import enqueue
+
+__all__ = [
+    "Again",
+    "App",
+    "Cron",
+    "Daily",
+    "Delivery",
+    "Done",
+    "DuplicateOf",
+    "Every",
+    "GiveUp",
+    "Handler",
+    "Hmac",
+    "Inserted",
+    "Job",
+    "NewJob",
+    "Outcome",
+    "PermanentError",
+    "RetryPolicy",
+    "Schedule",
+    "Source",
+    "TemporaryError",
+    "Token",
+    "check",
+    "enqueue",
+]

@@ -170,9 +170,9 @@ def test_the_bound_holds_also_where_the_clock_change_adds_slots() -> None:
 
     slots = due_slots(schedule, now=now)
 
-    assert len(when.between(now - DAY, now)) == SLOTS_MAX + 19
+    assert len(when.between(now - DAY, now)) == SLOTS_MAX + 20
     assert len(slots) == SLOTS_MAX
-    assert slots[-1].at == instant("2026-03-29T03:59+02:00")
+    assert slots[-1].at == now
 
 
 def test_a_moment_without_a_zone_is_refused() -> None:

@@ -33,7 +33,7 @@ def demo(*, keep: bool = False) -> int:
 
     With `keep` it goes on running afterwards, for a look around, until Ctrl-C.
     """
-    return anyio.run(_demo, Console(highlight=False), keep)
+    return anyio.run(_demo, Console(highlight=False, soft_wrap=True), keep)
 
 
 async def _demo(console: Console, keep: bool) -> int:  # noqa: FBT001 - anyio.run takes no keywords

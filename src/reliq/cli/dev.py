@@ -1,16 +1,20 @@
 """`reliq dev`: a reliq of one's own on this machine, until Ctrl-C."""
 
+import hmac
+import os
 import secrets
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
 import anyio
+import anyio.to_thread
 import typer
 from rich.console import Console
 
-from reliq.cli.stack import running
+from reliq.cli.stack import Stack, running
+from reliq.servers import PostgresServer
 from reliq.settings import environment
 
 FOLDER: Final = Path(".reliq")
@@ -44,7 +48,7 @@ def dev(*, port: Annotated[int, typer.Option(help="The receiver's port.")] = 800
     Settings come from the environment and `.env`; what the bundled App needs and nobody gave
     is made up, kept in `.reliq/dev.env`, and printed.
     """
-    raise typer.Exit(_until_stopped(lambda: anyio.run(_dev, Console(highlight=False), port)))
+    raise typer.Exit(_until_stopped(lambda: anyio.run(_dev, Console(highlight=False, soft_wrap=True), port)))
 
 
 def _until_stopped(run: Callable[[], int]) -> int:
@@ -60,18 +64,40 @@ async def _dev(console: Console, port: int) -> int:
     given = {name: value for name, (value, _) in environment().items()}
     env = _made_up() | given
     async with running(FOLDER, data=FOLDER / "postgres", env=env, port=port) as stack:
-        console.print(f"receiver   {stack.receiver}/hooks/…")
-        console.print(f"database   {stack.dsn}")
-        console.print(f"data       {stack.server.data_dir}")
-        console.print(f"logs       {stack.logs.resolve()}")
-        for name, value in env.items():
-            if name.startswith("RELIQ_SECRETS__"):
-                console.print(f"secret     {name}={value}")
-        console.print("Ctrl-C ends it; the data stay.")
-        while (problem := stack.ended()) is None:
-            await anyio.sleep(0.5)
+        _introduce(console, stack, env)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_heed_toggle, console, stack.server)
+            while (problem := stack.ended()) is None:
+                await anyio.sleep(0.5)
+            tasks.cancel_scope.cancel()
         console.print(f"[red]{problem}[/red]")
         return 1
+
+
+def _introduce(console: Console, stack: Stack, env: Mapping[str, str]) -> None:
+    console.print(f"receiver   {stack.receiver}/hooks/…")
+    console.print(f"database   {stack.dsn}")
+    console.print(f"data       {stack.server.data_dir}")
+    console.print(f"logs       {stack.logs.resolve()}")
+    for name, value in env.items():
+        if name.startswith("RELIQ_SECRETS__"):
+            console.print(f"secret     {name}={value}")
+    body = '{"id": "form-1", "name": "Ada"}'
+    mac = hmac.new(env["RELIQ_SECRETS__SITE"].encode(), body.encode(), "sha256").hexdigest()
+    console.print(f"try        curl -d '{body}' -H 'x-signature: {mac}' {stack.receiver}/hooks/site")
+    console.print(f"           RELIQ_DATABASE_URL={stack.dsn} reliq show 1")
+    console.print(f"kill -USR1 {os.getpid()} stops Postgres, and starts it again")
+    console.print("Ctrl-C ends it; the data stay.")
+
+
+async def _heed_toggle(console: Console, server: PostgresServer) -> None:
+    """Let a person take the database away and give it back."""
+    is_up = True
+    with anyio.open_signal_receiver(signal.SIGUSR1) as signals:
+        async for _ in signals:
+            await anyio.to_thread.run_sync(server.stop if is_up else server.start)
+            is_up = not is_up
+            console.print(f"Postgres is {'up' if is_up else 'down'}")
 
 
 def _made_up() -> dict[str, str]:
