@@ -22,7 +22,7 @@ EVENTS: Final = frozenset(
         "attempt.ended", "lease.lost", "leases.not_renewed", "jobs.handed_back", "job.reaped",
         "job.buried", "alert.died", "settle.delayed", "suspect.isolated", "kinds.unknown",
         "database.away", "database.back", "database.budget_spent", "wakeup.lost", "slot.enqueued",
-        "handler.overdue", "loop.failed",
+
         # automations
         "form.received", "github.received", "heartbeat.beat", "alert.not_sent",
     }

@@ -191,3 +191,14 @@ def test_different_errors_have_different_fingerprints() -> None:
 @given(error=st.lists(st.characters() | st.sampled_from("\0\ud800")).map("".join))
 def test_any_text_has_a_fingerprint(error: str) -> None:
     assert int(fingerprint(error), 16) >= 0
+
+
+def test_a_lone_error_of_a_task_group_is_what_counts() -> None:
+    error = BaseExceptionGroup(
+        "tasks", [ExceptionGroup("more", [PermanentError("no", status=400)])]
+    )
+
+    settlement = settle(Raised(error), claim(), RetryPolicy(), roll=0.5)
+
+    assert isinstance(settlement, Bury)
+    assert (settlement.reason, settlement.status) == ("permanent", 400)

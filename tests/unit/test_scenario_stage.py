@@ -25,7 +25,7 @@ SCENARIO = next(Path(__file__).parents[2].joinpath("scenarios").glob("*.yml"))
 async def serving(*rules: Rule):
     recorder = Recorder()
     async with (
-        open_upstream(rules, recorder, lambda pid: f"process-{pid}") as upstream,
+        open_upstream(rules, recorder, {7: "worker-1"}) as upstream,
         httpx.AsyncClient(base_url=upstream.url, trust_env=False) as client,
     ):
         with anyio.fail_after(10):
@@ -57,11 +57,26 @@ async def test_the_upstream_logs_who_asked_with_which_key_and_what_it_said():
         await ask(client, 4)
 
     request, response = recorder.entries
-    assert (request.e, request.p, request.a["key"]) == ("request", "process-7", "key-4")
+    assert (request.e, request.p, request.a["key"]) == ("request", "worker-1", "key-4")
     assert len(request.a["body"]) == 16
     assert (response.e, response.a["status"], response.a["rule"]) == ("response", 503, 0)
     assert request.a["call"] == response.a["call"]
     assert request.t <= response.t
+
+
+async def test_the_upstream_does_not_keep_the_run_waiting_for_its_answers():
+    async def patient(url: str) -> None:
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+            answered.append((await client.post(url)).status_code)
+
+    answered, recorder = [], Recorder()
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as asking:
+            async with open_upstream([Rule(reply=Reply(delay="60s"))], recorder, {}) as upstream:
+                asking.start_soon(patient, upstream.url)
+                await recorder.wait_for(1, lambda seen: seen.e == "request")
+
+    assert answered == [200]
 
 
 class Away:
@@ -85,7 +100,7 @@ async def test_a_run_without_a_stage_is_void_and_leaves_its_reason(tmp_path):
 
 async def test_a_process_that_is_gone_cannot_be_hit(tmp_path):
     recorder = Recorder()
-    async with open_processes(recorder, folder=tmp_path, code=tmp_path) as processes:
+    async with open_processes(recorder, folder=tmp_path, code=tmp_path, names={}) as processes:
         await processes.start("worker-1", "worker", env={})
         with anyio.fail_after(30):
             ended = await recorder.wait_for(1, lambda seen: seen.e == "exited")
@@ -97,7 +112,7 @@ async def test_a_process_that_is_gone_cannot_be_hit(tmp_path):
 
 async def test_leaving_the_block_ends_every_process(tmp_path):
     recorder = Recorder()
-    async with open_processes(recorder, folder=tmp_path, code=tmp_path) as processes:
+    async with open_processes(recorder, folder=tmp_path, code=tmp_path, names={}) as processes:
         await processes.start("worker-1", "worker", env={})
 
     assert [entry.e for entry in recorder.entries] == ["started", "exited"]

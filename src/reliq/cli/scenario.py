@@ -76,7 +76,7 @@ def run(
                     show(console, result, file, postgres)
                     verdicts.append(result.judgement.verdict)
     except ServerFailed as error:
-        console.print(f"void: no Postgres: {error}", markup=False)
+        typer.echo(f"void: no Postgres: {error}", err=True)
         raise typer.Exit(EXIT_CODES["void"]) from error
     raise typer.Exit(EXIT_CODES[worst(verdicts)])
 

@@ -107,6 +107,8 @@ def settle(ending: Ending, claim: Claim, policy: RetryPolicy, roll: float) -> Se
     `roll` is a fair die in [0, 1). An upstream's Retry-After is a floor that jitter only adds
     to; asked to wait longer than the policy allows, the job is dead rather than early.
     """
+    if isinstance(ending, Raised):
+        ending = Raised(_cause(ending.error))
     match ending:
         case Done():
             return Succeed()
@@ -137,6 +139,13 @@ def settle(ending: Ending, claim: Claim, policy: RetryPolicy, roll: float) -> Se
             return _retry(claim, policy, roll, ended="timed_out", error=text)
         case _:
             assert_never(ending)
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Take a lone error out of the groups that a handler's task groups wrapped it in."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def _retry(

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from reliq.app import App
+from reliq.domain.duration import format_duration
 from reliq.domain.redact import scrub
 from reliq.domain.signature import check_secrets
 from reliq.errors import ConfigInvalid
@@ -123,7 +124,11 @@ def _in_words(where: str, what: str) -> Iterator[None]:
 
 def problems(settings: Settings, app: App) -> list[str]:
     """Say what the App needs and the settings lack: secrets of its sources, and its `needs`."""
-    return [*_secret_problems(settings, app), *_need_problems(settings, app)]
+    return [
+        *_secret_problems(settings, app),
+        *_need_problems(settings, app),
+        *_schedule_problems(settings, app),
+    ]
 
 
 def _secret_problems(settings: Settings, app: App) -> list[str]:
@@ -155,3 +160,13 @@ def _need_problems(settings: Settings, app: App) -> list[str]:
         elif getattr(settings, field) is None:
             found.append(f"{variable} is missing: {about.description}")
     return found
+
+
+def _schedule_problems(settings: Settings, app: App) -> list[str]:
+    """Find slots that could run again because their key is forgotten before they are too old."""
+    return [
+        f"{PREFIX}KEEP_KEYS={format_duration(settings.keep_keys)} is too short: the schedule "
+        f"{schedule.id!r} looks back {format_duration(schedule.age_max)}"
+        for schedule in app.schedules
+        if schedule.age_max >= settings.keep_keys
+    ]

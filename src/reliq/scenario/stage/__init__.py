@@ -56,10 +56,11 @@ async def open_stage(
         HarnessError: a part could not be built in BUILD_S seconds.
 
     """
+    names: dict[int, str] = {}
     async with (
         open_database(server) as database,
-        open_processes(recorder, folder=folder, code=code) as processes,
-        open_upstream(scenario.system.upstream, recorder, processes.name_of) as upstream,
+        open_upstream(scenario.system.upstream, recorder, names) as upstream,
+        open_processes(recorder, folder=folder, code=code, names=names) as processes,
     ):
         secret = "drill-secret"  # noqa: S105 - of senders and receivers that live for seconds
         env = {"RELIQ_DATABASE_URL": database.dsn, "RELIQ_SECRETS__DRILL": secret}

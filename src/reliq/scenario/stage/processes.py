@@ -33,16 +33,14 @@ class Processes:
     folder: Path
     code: Path
     watchers: TaskGroup
+    names: dict[int, str]
     _running: dict[str, Process] = field(default_factory=dict)
-
-    def name_of(self, pid: int) -> str:
-        """Return the name of the process with this number, or `pid N` for a stranger."""
-        return next((n for n, p in self._running.items() if p.pid == pid), f"pid {pid}")
 
     async def start(self, name: str, *words: str, env: Mapping[str, str]) -> None:
         """Start `reliq WORDS…`; its end, whenever it comes, is written into the history."""
         process = await self._spawn(name, words, env)
         self._running[name] = process
+        self.names[process.pid] = name
         self.recorder.record("process", "started", p=name, pid=process.pid, command=words[0])
         self.watchers.start_soon(self._watch, name, process)
 
@@ -127,11 +125,17 @@ class Processes:
 
 @asynccontextmanager
 async def open_processes(
-    recorder: Recorder, *, folder: Path, code: Path
+    recorder: Recorder, *, folder: Path, code: Path, names: dict[int, str]
 ) -> AsyncIterator[Processes]:
-    """Hold the processes of a run; leaving the block kills those that are left."""
+    """
+    Hold the processes of a run; leaving the block kills those that are left.
+
+    `names` is filled: the name of each process by its number.
+    """
     async with anyio.create_task_group() as watchers:
-        processes = Processes(recorder=recorder, folder=folder, code=code, watchers=watchers)
+        processes = Processes(
+            recorder=recorder, folder=folder, code=code, watchers=watchers, names=names
+        )
         try:
             yield processes
         finally:

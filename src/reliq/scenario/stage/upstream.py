@@ -8,7 +8,7 @@ logged (key, body, moment) any client would show.
 import hashlib
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -37,7 +37,8 @@ class Upstream:
     url: str
     rules: Sequence[Rule]
     recorder: Recorder
-    name_of: Callable[[int], str]
+    names: Mapping[int, str]
+    _closing: anyio.Event = field(default_factory=anyio.Event)
     _calls: Iterator[int] = field(default_factory=lambda: count(1))
     _used: Counter[tuple[int, int | None]] = field(default_factory=Counter)
 
@@ -47,16 +48,24 @@ class Upstream:
         job, call = int(request.headers.get("drill-job", "0")), next(self._calls)
         rule, reply = self._choose(job)
         self.recorder.record(
-            "upstream", "request", p=self.name_of(int(request.headers.get("drill-process", "0"))),
+            "upstream", "request", p=self._name(int(request.headers.get("drill-process", "0"))),
             call=call, job=job, attempt=int(request.headers.get("drill-attempt", "0")),
             key=request.headers.get("idempotency-key", ""),
             body=hashlib.sha256(body).hexdigest()[:16],
         )  # fmt: skip
-        await anyio.sleep(reply.delay.total_seconds())
+        with anyio.move_on_after(reply.delay.total_seconds()):
+            await self._closing.wait()
         self.recorder.record(
             "upstream", "response", call=call, job=job, status=reply.status, rule=rule
         )
         return PlainTextResponse(f"the drill's upstream says {reply.status}\n", reply.status)
+
+    def close(self) -> None:
+        """Let those who wait for an answer have it now: nobody listens any more."""
+        self._closing.set()
+
+    def _name(self, pid: int) -> str:
+        return self.names.get(pid, f"pid {pid}")
 
     def _choose(self, job: int) -> tuple[int, Reply]:
         """Take the first rule that has something left for this job; -1 is no rule."""
@@ -83,17 +92,28 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def open_upstream(
-    rules: Sequence[Rule], recorder: Recorder, name_of: Callable[[int], str]
+    rules: Sequence[Rule], recorder: Recorder, names: Mapping[int, str]
 ) -> AsyncIterator[Upstream]:
-    """Serve for as long as the block runs."""
+    """
+    Serve for as long as the block runs.
+
+    `names` may grow meanwhile; a process that is not in it is logged as `pid N`.
+    """
     with socket.create_server((HOST, 0)) as listener:
         port = listener.getsockname()[1]
         upstream = Upstream(
-            url=f"http://{HOST}:{port}/", rules=rules, recorder=recorder, name_of=name_of
+            url=f"http://{HOST}:{port}/", rules=rules, recorder=recorder, names=names
         )
         app = Starlette(routes=[Route("/{path:path}", upstream.answer, methods=["POST"])])
         server = _Server(
-            uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                ws="none",
+                timeout_graceful_shutdown=1,
+            )
         )
         async with anyio.create_task_group() as serving:
             serving.start_soon(lambda: server.serve(sockets=[listener]))
@@ -102,4 +122,5 @@ async def open_upstream(
             try:
                 yield upstream
             finally:
-                server.force_exit = server.should_exit = True
+                upstream.close()
+                server.should_exit = True

@@ -16,10 +16,10 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from reliq.cli.demo_steps import GITHUB_SECRET, Check, Demo, judge, send_all
-from reliq.cli.stack import Stack, running
-from reliq.cli.standin import ALERT_CHAT, StandIn, stand_in
-from reliq.cli.timeline import follow, show_timelines
+from reliq.demo.stack import Stack, running
+from reliq.demo.standin import ALERT_CHAT, StandIn, stand_in
+from reliq.demo.steps import GITHUB_SECRET, Check, Demo, judge, send_all
+from reliq.demo.timeline import follow, show_timelines
 from reliq.postgres.desk import Desk
 from reliq.postgres.pool import Database
 

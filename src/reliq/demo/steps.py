@@ -13,7 +13,7 @@ import asyncpg
 import httpx
 from rich.console import Console
 
-from reliq.cli.standin import StandIn
+from reliq.demo.standin import StandIn
 from reliq.domain.job import EventId, JobId
 from reliq.postgres.desk import Desk, Row
 from reliq.postgres.enqueue import enqueue

@@ -1,0 +1,1 @@
+"""A whole reliq on one machine, for a person to see it work: `reliq demo` and `reliq dev`."""
