@@ -3,16 +3,20 @@
 import json
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
 
 import anyio
 import httpx
 import pytest
+import respx
 
 from reliq.scenario.load import load
-from reliq.scenario.model import Reply, Rule
+from reliq.scenario.model import Deliver, Reply, Rule
 from reliq.scenario.recorder import Recorder
 from reliq.scenario.run import run_scenario
 from reliq.scenario.stage.processes import open_processes
+from reliq.scenario.stage.sender import deliver
 from reliq.scenario.stage.upstream import open_upstream
 from reliq.servers.loopback import free_port
 
@@ -71,12 +75,42 @@ async def test_the_upstream_does_not_keep_the_run_waiting_for_its_answers():
 
     answered, recorder = [], Recorder()
     with anyio.fail_after(10):
-        async with anyio.create_task_group() as asking:
-            async with open_upstream([Rule(reply=Reply(delay="60s"))], recorder, {}) as upstream:
-                asking.start_soon(patient, upstream.url)
-                await recorder.wait_for(1, lambda seen: seen.e == "request")
+        async with (
+            anyio.create_task_group() as asking,
+            open_upstream([Rule(reply=Reply(delay="60s"))], recorder, {}) as upstream,
+        ):
+            asking.start_soon(patient, upstream.url)
+            await recorder.wait_for(1, lambda seen: seen.e == "request")
 
     assert answered == [200]
+
+
+@respx.mock
+@pytest.mark.parametrize(
+    ("answer", "outcome", "event"),
+    [
+        (httpx.Response(202, json={"id": 3, "jobs": 1}), "accepted", 3),
+        (httpx.Response(202, text="thanks"), "accepted", None),
+        (httpx.Response(503), "refused", None),
+        (httpx.ConnectError("nobody there"), "refused", None),
+        (httpx.ReadError("cut off"), "unknown", None),
+    ],
+)
+async def test_a_sender_knows_three_ways_for_a_delivery_to_end(answer, outcome, event):
+    route = respx.post("http://receiver.test/hooks/drill")
+    route.mock(side_effect=[answer])
+    stage = SimpleNamespace(
+        receivers=["http://receiver.test"], secret="s", upstream=SimpleNamespace(url="http://up/")
+    )
+    recorder = Recorder()
+
+    await deliver(Deliver(key="evt-{i}"), stage=stage, recorder=recorder, dice=Random(1))
+
+    [seen] = recorder.entries
+    assert (seen.a["outcome"], seen.a.get("event"), seen.a["key"]) == (outcome, event, "evt-1")
+    sent = json.loads(route.calls[0].request.content)
+    assert sent["id"] == "evt-1"
+    assert sent["jobs"][0]["payload"] == {"url": "http://up/"}
 
 
 class Away:
@@ -93,7 +127,7 @@ async def test_a_run_without_a_stage_is_void_and_leaves_its_reason(tmp_path):
     result = await run_scenario(load(SCENARIO), server=Away(), seed=1, runs=tmp_path)
 
     assert result.judgement.verdict == "void"
-    assert "connection to Postgres failed" in result.judgement.doubts[0]
+    assert "the harness's own connection failed" in result.judgement.doubts[0]
     assert result.folder is not None
     assert json.loads((result.folder / "run.json").read_text())["verdict"] == "void"
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from reliq.scenario.history import SECOND, Entry, History
 from reliq.scenario.run import Result
-from reliq.scenario.verdict import Bite, Finding, faults_before
+from reliq.scenario.verdict import Bite, Finding, Judgement, faults_before
 
 _VIOLATIONS_SHOWN: Final = 2
 _FAULTS_SHOWN: Final = 3
@@ -27,8 +27,7 @@ def headline(result: Result) -> str:
 def details(result: Result, *, repeat: str) -> Iterator[str]:
     """Say what was judged, how often the faults hit, and all that a failure needs."""
     judgement = result.judgement
-    for finding in judgement.findings:
-        yield f"  {_mark(finding)} {finding.name}: judged {finding.judged}"
+    yield from _judged(judgement)
     for bite in judgement.faults:
         yield f"  {_hit(bite)} fault {bite.what}: hit {bite.count}"
     for bite in judgement.sometimes:
@@ -78,6 +77,16 @@ def as_json(result: Result, *, repeat: str) -> dict[str, Any]:
         "repeat": repeat,
         "folder": None if result.folder is None else str(result.folder),
     }
+
+
+def _judged(judgement: Judgement) -> Iterator[str]:
+    """Give each promise a line; where one is broken, the others share a line."""
+    is_violated = judgement.verdict == "violated"
+    if is_violated and (others := [x for x in judgement.findings if not x.violations]):
+        yield "  others judged: " + ", ".join(f"{x.name} {x.judged}" for x in others)
+    for finding in judgement.findings:
+        if finding.violations or not is_violated:
+            yield f"  {_mark(finding)} {finding.name}: judged {finding.judged}"
 
 
 def _broken(finding: Finding, history: History) -> Iterator[str]:

@@ -7,7 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 from zlib import crc32
+
+import asyncpg
 
 from reliq import errors
 from reliq.errors import HarnessError, ServerFailed
@@ -17,8 +20,16 @@ from reliq.scenario.model import Scenario
 from reliq.scenario.verdict import Judgement, judge
 from reliq.servers import PostgresServer
 
-INSTALLED = Path(errors.__file__).parents[1]
+INSTALLED: Final = Path(errors.__file__).parents[1]
 """The folder from which we were imported: the processes run the same package."""
+
+_OF_THE_RIG: Final = (
+    HarnessError,
+    ServerFailed,
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,23 +65,27 @@ async def run_scenario(
     `runs/<scenario>/<time>-<seed>/` holds history and logs, if `keep` or unless it passed.
     """
     began_s = time.monotonic()
-    folder = Path(tempfile.mkdtemp(prefix="reliq-scenario-"))
-    history = None
-    try:
-        run = await conduct(scenario, server=server, seed=seed, folder=folder, code=code, tell=tell)
-    except (HarnessError, ServerFailed, TimeoutError, ExceptionGroup) as error:
-        judgement = Judgement(verdict="void", doubts=list(_reasons(error)))
-    else:
-        history = run.history
-        judgement = judge(scenario, history, run.doubts)
-        lines = [entry.line() for entry in history.entries]
-        (folder / "history.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    kept = None
-    if keep or judgement.verdict != "pass":
-        kept = runs / scenario.scenario / f"{time.strftime('%Y%m%dT%H%M%S')}-{seed}"
-        _keep(folder, kept, {"scenario": scenario.scenario, "seed": seed, "code": str(code),
-                             "verdict": judgement.verdict, "doubts": list(judgement.doubts)})  # fmt: skip
-    shutil.rmtree(folder, ignore_errors=True)
+    history = kept = None
+    with tempfile.TemporaryDirectory(prefix="reliq-scenario-") as temporary:
+        folder = Path(temporary)
+        try:
+            run = await conduct(
+                scenario, server=server, seed=seed, folder=folder, code=code, tell=tell
+            )
+        except (*_OF_THE_RIG, ExceptionGroup) as error:
+            judgement = Judgement(verdict="void", doubts=list(_reasons(error)))
+        else:
+            history = run.history
+            judgement = judge(scenario, history, run.doubts)
+            lines = [f"{entry.line()}\n" for entry in history.entries]
+            (folder / "history.jsonl").write_text("".join(lines), encoding="utf-8")
+        if keep or judgement.verdict != "pass":
+            kept = runs / scenario.scenario / f"{time.strftime('%Y%m%dT%H%M%S')}-{seed}"
+            about = {
+                "scenario": scenario.scenario, "seed": seed, "code": str(code),
+                "verdict": judgement.verdict, "doubts": list(judgement.doubts),
+            }  # fmt: skip
+            _keep(folder, kept, about)
     return Result(
         scenario=scenario, seed=seed, judgement=judgement, history=history,
         seconds=time.monotonic() - began_s, folder=kept,
@@ -84,14 +99,15 @@ def _keep(folder: Path, kept: Path, about: dict[str, object]) -> None:
 
 
 def _reasons(error: BaseException) -> Iterator[str]:
-    """Name what went wrong; raise again what is not the rig's (a bug of ours must be seen)."""
-    match error:
-        case ExceptionGroup(exceptions=inner):
-            for one in inner:
-                yield from _reasons(one)
-        case HarnessError() | ServerFailed():
-            yield str(error)
-        case TimeoutError():
-            yield "the stage was not ready in time"
-        case _:
-            raise error
+    """Name what went wrong with the rig; what is a bug of the harness is raised again."""
+    if isinstance(error, ExceptionGroup):
+        for one in error.exceptions:
+            yield from _reasons(one)
+    elif isinstance(error, TimeoutError):
+        yield "the stage did not answer in time"
+    elif isinstance(error, HarnessError | ServerFailed):
+        yield str(error)
+    elif isinstance(error, _OF_THE_RIG):
+        yield f"the harness's own connection failed: {type(error).__name__}: {error}"
+    else:
+        raise error

@@ -172,3 +172,37 @@ begin
   return query select new_id, false;
 end
 $$;
+
+-- An alert about a dead job: a job of kind `alert`, one per (kind, fingerprint, window of time)
+-- for many jobs that die of one error. Null where there is one already; an alert that dies
+-- makes none. Callers go by (kind, fingerprint), so that two of them cannot deadlock.
+create function reliq.raise_alert(dead reliq.jobs, fingerprint text, "window" interval)
+  returns bigint language sql volatile
+as $$
+  select job.job_id
+  from reliq.enqueue(
+    'alert',
+    jsonb_build_object('job_id', dead.id, 'kind', dead.kind, 'reason', dead.dead_reason,
+                       'attempt', dead.attempt, 'error', dead.last_error),
+    dead.kind || ':' || fingerprint || ':'
+      || floor(extract(epoch from reliq.now()) / extract(epoch from "window"))
+  ) as job
+  where not job.duplicate
+$$;
+
+-- The lanes that have queued jobs, a lane being one (queue, priority): skips along the index.
+create function reliq.lanes() returns table (queue text, priority smallint)
+  language sql stable parallel safe
+as $$
+  with recursive lane as (
+    (select queue, priority from reliq.jobs where ready order by queue, priority limit 1)
+    union all
+    select next.queue, next.priority
+    from lane cross join lateral (
+      select j.queue, j.priority from reliq.jobs j
+      where j.ready and (j.queue, j.priority) > (lane.queue, lane.priority)
+      order by j.queue, j.priority limit 1
+    ) as next
+  )
+  select queue, priority from lane
+$$;

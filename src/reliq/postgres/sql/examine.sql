@@ -5,19 +5,9 @@
 -- Returns: server_version text, due bigint, oldest_due interval, dead_last_day bigint,
 --          open_last_day bigint, open_alerts bigint, seqscan text,
 --          oldest_snapshot interval, synchronous_commit text
-with recursive lane as (
-  (select queue, priority from reliq.jobs where ready order by queue, priority limit 1)
-  union all
-  select next.queue, next.priority
-  from lane cross join lateral (
-    select j.queue, j.priority from reliq.jobs j
-    where j.ready and (j.queue, j.priority) > (lane.queue, lane.priority)
-    order by j.queue, j.priority limit 1
-  ) as next
-),
-due as (
+with due as (
   select count(*) as n, min(j.run_at) as oldest
-  from lane cross join lateral (
+  from reliq.lanes() as lane cross join lateral (
     select run_at from reliq.jobs
     where ready and queue = lane.queue and priority = lane.priority and run_at <= reliq.now()
   ) as j

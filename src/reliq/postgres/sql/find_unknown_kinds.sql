@@ -5,18 +5,8 @@
 -- Looks at the first thousand queued jobs of each lane only: a warning needs a name, not a count.
 -- Reads:   index jobs_ready
 -- Returns: kind text, jobs bigint
-with recursive lane as (
-  (select queue, priority from reliq.jobs where ready order by queue, priority limit 1)
-  union all
-  select next.queue, next.priority
-  from lane cross join lateral (
-    select j.queue, j.priority from reliq.jobs j
-    where j.ready and (j.queue, j.priority) > (lane.queue, lane.priority)
-    order by j.queue, j.priority limit 1
-  ) as next
-)
 select head.kind, count(*) as jobs
-from lane cross join lateral (
+from reliq.lanes() as lane cross join lateral (
   select j.kind from reliq.jobs j
   where j.ready and j.queue = lane.queue and j.priority = lane.priority
     and j.run_at <= reliq.now()

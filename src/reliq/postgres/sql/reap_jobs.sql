@@ -50,30 +50,14 @@ lost as (
     lease_until = null, reap_at = null
   from hit h
   where j.id = h.id and not h.live and j.id = any (array(select id from hit where not live))
-  returning j.id, j.fence, j.kind, j.worker, j.claimed_at, j.attempt, j.last_error,
-            j.dead_reason, h.spent or h.poison as dead
+  returning j as job, h.spent or h.poison as dead
 ),
 recorded as (
   insert into reliq.attempts
     (job_id, fence, attempt, kind, worker, started_at, ended, buried, error)
-  select id, fence, attempt, kind, worker, claimed_at, 'lease_lost', dead, last_error from lost
-),
-alert as materialized (
-  select first.id as dead, job.job_id as alert_id
-  from (
-    select distinct on (kind) *,
-           kind || ':lease_lost:'
-             || floor(extract(epoch from reliq.now()) / extract(epoch from $4::interval)) as key
-    from lost where dead and $3::boolean and kind <> 'alert'
-    order by kind, id
-  ) as first
-  cross join lateral reliq.enqueue(
-    'alert',
-    jsonb_build_object('job_id', first.id, 'kind', first.kind, 'reason', first.dead_reason,
-                       'attempt', first.attempt, 'error', first.last_error),
-    first.key
-  ) as job
-  where not job.duplicate
+  select (job).id, (job).fence, (job).attempt, (job).kind, (job).worker, (job).claimed_at,
+         'lease_lost', dead, (job).last_error
+  from lost
 ),
 moved as (
   update reliq.reaper set walked_to = least(
@@ -81,8 +65,10 @@ moved as (
          else (select max(reap_at) from walk) end,
     (select min(reap_at) from walk
      where state = 'running'
-       and id not in (select id from lost union all select id from rearmed)))
+       and id not in (select (job).id from lost union all select id from rearmed)))
   where one and exists (select from mark)
 )
-select l.id, l.kind, l.fence, l.worker, l.dead, a.alert_id
-from lost l left join alert a on a.dead = l.id;
+select (job).id, (job).kind, (job).fence, (job).worker, dead,
+       case when dead and $3::boolean and (job).kind <> 'alert'
+            then reliq.raise_alert(job, 'lease_lost', $4::interval) end as alert_id
+from (select * from lost order by (job).kind, (job).id) as in_order;

@@ -23,31 +23,16 @@ with buried as (
   where id = any ($1::bigint[])
     and ((id, fence) in (select * from unnest($1::bigint[], $2::bigint[]))) is true
     and state = 'running'
-  returning id, fence, kind, worker, claimed_at, attempt, dead_reason, last_error,
-            array_position($1::bigint[], id) as n
+  returning jobs as job, array_position($1::bigint[], id) as n
 ),
 recorded as (
   insert into reliq.attempts
     (job_id, fence, attempt, kind, worker, started_at, ended, buried, error, status)
-  select id, fence, attempt, kind, worker, claimed_at, ($4::text[])[n], true, last_error,
-         ($6::int[])[n]
+  select (job).id, (job).fence, (job).attempt, (job).kind, (job).worker, (job).claimed_at,
+         ($4::text[])[n], true, (job).last_error, ($6::int[])[n]
   from buried
-),
-alert as materialized (
-  select first.id as dead, job.job_id as alert_id
-  from (
-    select distinct on (kind, ($7::text[])[n]) *,
-           kind || ':' || ($7::text[])[n] || ':'
-             || floor(extract(epoch from reliq.now()) / extract(epoch from $9::interval)) as key
-    from buried where $8::boolean and kind <> 'alert'
-    order by kind, ($7::text[])[n], id
-  ) as first
-  cross join lateral reliq.enqueue(
-    'alert',
-    jsonb_build_object('job_id', first.id, 'kind', first.kind, 'reason', first.dead_reason,
-                       'attempt', first.attempt, 'error', first.last_error),
-    first.key
-  ) as job
-  where not job.duplicate
 )
-select b.id, a.alert_id from buried b left join alert a on a.dead = b.id;
+select (job).id,
+       case when $8::boolean and (job).kind <> 'alert'
+            then reliq.raise_alert(job, ($7::text[])[n], $9::interval) end as alert_id
+from (select * from buried order by (job).kind, ($7::text[])[n], (job).id) as in_order;

@@ -13,13 +13,14 @@ from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 from typing import Any, Final
 
+import anyio
 import asyncpg
 
-from reliq.errors import HarnessError
 from reliq.scenario.history import Entry
 from reliq.servers import PostgresServer
 
-CONNECT_S: Final = 10.0
+DEADLINE_S: Final = 10.0
+"""For each connection and each statement of ours."""
 
 Row = dict[str, Any]
 
@@ -109,47 +110,48 @@ class Database:
 
 @asynccontextmanager
 async def open_database(server: PostgresServer) -> AsyncIterator[Database]:
-    """
-    Make a database, and drop it at the end with whoever is still in it.
-
-    Raises:
-        HarnessError: the server did not let us.
-
-    """
+    """Make a database, and drop it at the end with whoever is still in it."""
     name = f"scenario_{token_hex(6)}"
-    try:
-        admin = await asyncpg.connect(server.dsn("postgres"), timeout=CONNECT_S)
+    async with _connected(server.dsn("postgres")) as admin:
+        await admin.execute(f"create database {name}")
         try:
-            await admin.execute(f"create database {name}")
-            try:
-                connection = await asyncpg.connect(server.dsn(name), timeout=CONNECT_S)
-                try:
-                    await connection.execute(_EFFECTS)
-                    yield Database(server.dsn(name), connection)
-                finally:
-                    await connection.close(timeout=CONNECT_S)
-            finally:
-                await admin.execute(f"drop database {name} with (force)")
+            async with _connected(server.dsn(name)) as connection:
+                await connection.execute(_EFFECTS)
+                yield Database(server.dsn(name), connection)
         finally:
-            await admin.close(timeout=CONNECT_S)
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise HarnessError(f"the harness's own connection to Postgres failed: {error}") from error
+            with anyio.CancelScope(shield=True):
+                await admin.execute(f"drop database {name} with (force)")
+
+
+@asynccontextmanager
+async def _connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(dsn, timeout=DEADLINE_S, command_timeout=DEADLINE_S)
+    try:
+        yield connection
+    finally:
+        with anyio.CancelScope(shield=True):
+            await connection.close(timeout=DEADLINE_S)
 
 
 def _last_claim(job: Row, clock: ClockMap) -> Iterator[Entry]:
     # The claim that runs or that succeeded stands on the job; all others are in attempts.
     if job["state"] in {"running", "succeeded"} and job["claimed_at"] is not None:
-        yield _entry("claim", job, job["claimed_at"], clock)
+        yield _entry("claim", _claimed(job), job["claimed_at"], clock)
         if job["state"] == "succeeded":
             yield _entry("succeeded", job, job["finished_at"], clock)
 
 
 def _attempt(row: Row, clock: ClockMap) -> Iterator[Entry]:
     if row["started_at"] is not None:
-        yield _entry("claim", row, row["started_at"], clock)
+        yield _entry("claim", _claimed(row), row["started_at"], clock)
     yield _entry(_WORDS[row["ended"]], row, row["ended_at"], clock)
     if row["buried"]:
         yield _entry("dead", row, row["ended_at"], clock)
+
+
+def _claimed(row: Row) -> Row:
+    """Leave out what was not known yet when the job was claimed."""
+    return {name: row[name] for name in ("job", "fence", "attempt", "kind", "worker")}
 
 
 def _entry(e: str, row: Row, at: datetime, clock: ClockMap) -> Entry:

@@ -52,7 +52,10 @@ async def _post(client: httpx.AsyncClient, url: str, body: bytes, secret: str) -
         return {"outcome": "unknown", "why": str(error)}
     if not response.is_success:
         return {"outcome": "refused", "status": response.status_code}
-    answer = response.json()
+    try:
+        answer = response.json()
+    except ValueError:
+        answer = {}
     return {
         "outcome": "accepted",
         "status": response.status_code,
