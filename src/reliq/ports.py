@@ -78,8 +78,8 @@ class Queue(Protocol):
         """Record that a suspect runs alone from now on; False when its lease is lost."""
         ...
 
-    async def hand_back_unheld(self, held: Sequence[Held]) -> Sequence[JobId]:
-        """Give back, untried, what the database thinks this worker runs and it does not."""
+    async def hand_back_unheard(self, heard: Sequence[Held]) -> Sequence[JobId]:
+        """Give back, untried, what this worker claimed without hearing of it."""
         ...
 
     async def find_unknown_kinds(self) -> Mapping[str, int]:

@@ -455,7 +455,7 @@ async def test_running_jobs_that_a_worker_does_not_hold_go_back_untried(
     [unheard] = await mine.claim_jobs(1)
     [others] = await other.claim_jobs(1)
 
-    assert await mine.hand_back_unheld([held.held]) == [unheard.job_id]
+    assert await mine.hand_back_unheard([held.held]) == [unheard.job_id]
 
     assert await running(pool) == {held.job_id, others.job_id}
     [again] = await mine.claim_jobs(5)

@@ -121,7 +121,7 @@ CASES = {
     "settle_queued": {"jobs_pkey"},
     "settle_dead": {"jobs_pkey"},
     "reap_jobs": {"jobs_reap"},
-    "hand_back_unheld": {"jobs_reap"},
+    "hand_back_unheard": {"jobs_reap"},
     "find_lanes": {"jobs_ready"},
     "store_event": {"event_keys_pkey"},
 }
@@ -140,7 +140,7 @@ def arguments(name: str) -> tuple[object, ...]:
             ["f"] * 100, True, LEASE,
         ),
         "reap_jobs": (10_000, LEASE, True, LEASE),
-        "hand_back_unheld": ("w", ids, fences),
+        "hand_back_unheard": ("w", ids, fences),
         "find_lanes": (),
         "store_event": ("site", "k7", "{}", b"", None, LEASE, [], [], [], [], [], []),
     }[name]  # fmt: skip

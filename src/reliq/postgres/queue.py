@@ -127,10 +127,10 @@ class PostgresQueue:
         """Record that a suspect runs alone, and renew its lease."""
         return bool(await self._fetch("isolate_job", claim.job_id, claim.fence, self.lease))
 
-    async def hand_back_unheld(self, held: Sequence[Held]) -> Sequence[JobId]:
+    async def hand_back_unheard(self, heard: Sequence[Held]) -> Sequence[JobId]:
         """Give back what this incarnation claimed without hearing of it."""
-        ids, fences = [job_id for job_id, _ in held], [fence for _, fence in held]
-        rows = await self._fetch("hand_back_unheld", self.worker, ids, fences)
+        ids, fences = [job_id for job_id, _ in heard], [fence for _, fence in heard]
+        rows = await self._fetch("hand_back_unheard", self.worker, ids, fences)
         return [JobId(row["id"]) for row in rows]
 
     async def find_unknown_kinds(self) -> Mapping[str, int]:

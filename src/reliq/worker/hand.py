@@ -10,14 +10,19 @@ monotonic clock, which both threads read alike, and a cut is handed over with
 import asyncio
 import threading
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Final
 
 import anyio
 from anyio import CancelScope
 
-from reliq.domain.job import Claim, JobId
+from reliq.domain.job import Claim, Fence, JobId
+
+HEARD_MAX: Final = 20_000
+"""Claims remembered: more than can run within a lease."""
 
 
 class Cut(Enum):
@@ -67,14 +72,16 @@ class Hand:
         self._lease_s = lease_s
         self._lock = threading.Lock()
         self._attempts: dict[JobId, Attempt] = {}
+        self._heard: deque[tuple[JobId, Fence]] = deque(maxlen=HEARD_MAX)
 
-    def take(self, claims: Iterable[Claim], asked_at_s: float) -> list[Attempt]:
+    def take(self, claims: Sequence[Claim], asked_at_s: float) -> list[Attempt]:
         """Hold jobs whose claim was sent at `asked_at_s` on the monotonic clock."""
         attempts = [
             Attempt(claim=claim, lease_until_s=asked_at_s + self._lease_s, renewed_at_s=asked_at_s)
             for claim in claims
         ]
         with self._lock:
+            self._heard += [claim.held for claim in claims]
             self._attempts.update((attempt.claim.job_id, attempt) for attempt in attempts)
         return attempts
 
@@ -88,6 +95,11 @@ class Hand:
         """List what is held now."""
         with self._lock:
             return list(self._attempts.values())
+
+    def heard(self) -> list[tuple[JobId, Fence]]:
+        """List the newest claims this worker has heard of, those it let go of included."""
+        with self._lock:
+            return list(self._heard)
 
     def renewed(self, attempt: Attempt, asked_at_s: float) -> None:
         """Lengthen a lease from the moment its renewal was sent."""

@@ -8,6 +8,7 @@ any more; what runs may end within the grace; what is left is cancelled and hand
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -59,6 +60,7 @@ class Worker:
     stop: anyio.Event = field(default_factory=anyio.Event)
     stop_now: anyio.Event = field(default_factory=anyio.Event)
     _suspects: list[Attempt] = field(default_factory=list)
+    _in_doubt: bool = False
 
     async def run(self) -> None:
         """Work until stopped; when it returns, everything is settled or handed back."""
@@ -74,7 +76,6 @@ class Worker:
             attempts.cancel_scope.cancel()
 
     async def _claim_until_stopped(self, attempts: anyio.abc.TaskGroup) -> None:
-        in_doubt = False
         while not self.stop.is_set():
             if self._suspects:
                 await self._run_alone(self._suspects.pop(0), attempts)
@@ -84,13 +85,12 @@ class Worker:
                 return
             asked, asked_at_s = self.places.free, now_s()
             try:
-                if in_doubt:
-                    await self._hand_back_unheld()
-                    in_doubt = False
+                if self._in_doubt:
+                    await self._hand_back_unheard()
                     asked_at_s = now_s()
                 claims = await self.queue.claim_jobs(asked)
             except StoreError:
-                in_doubt = True  # the claim may have happened, and its answer was lost
+                self._in_doubt = True  # the claim may have happened, and its answer was lost
                 await self.wakeup.next(or_when=self.stop)
                 continue
             self._dispatch(claims, asked_at_s, attempts)
@@ -146,15 +146,18 @@ class Worker:
         settlement = settle(ending, attempt.claim, policy, self.dice.random())
         self.settler.settle(attempt, settlement)
 
-    async def _hand_back_unheld(self) -> None:
-        held = [attempt.claim.held for attempt in self.hand.attempts()]
-        if jobs := await self.queue.hand_back_unheld(held):
+    async def _hand_back_unheard(self) -> None:
+        if jobs := await self.queue.hand_back_unheard(self.hand.heard()):
             log.warning("jobs.handed_back", job_ids=jobs, why="the reply to their claim was lost")
+        self._in_doubt = False
 
     async def _drain(self) -> None:
         log.info("worker.draining", running=self.places.taken, grace_s=self.grace.total_seconds())
         for suspect in self._suspects:
             self._settle(suspect, Stopped())
+        if self._in_doubt:
+            with suppress(StoreError):
+                await self._hand_back_unheard()
         with anyio.move_on_after(self.grace.total_seconds()):
             await self.places.all_free(or_when=self.stop_now)
         left = [attempt for attempt in self.hand.attempts() if not attempt.is_settling]

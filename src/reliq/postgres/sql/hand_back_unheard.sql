@@ -1,7 +1,7 @@
--- hand_back_unheld: running jobs of this worker that it does not hold go back, untried.
+-- hand_back_unheard: running jobs of this worker whose claim it never heard of go back, untried.
 --
 --   $1  worker  text
---   $2  held    bigint[]
+--   $2  heard   bigint[]
 --   $3  fences  bigint[]
 --
 -- For a claim whose reply was lost with the connection. Running jobs lie at or behind the

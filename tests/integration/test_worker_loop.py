@@ -1,0 +1,131 @@
+"""The worker's loop in this process, on a store that loses replies."""
+
+import asyncio
+import math
+import random
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import anyio
+import pytest
+
+from reliq.app import App, Job
+from reliq.domain.job import Claim
+from reliq.domain.retry import RetryPolicy
+from reliq.errors import StoreUnavailable
+from reliq.postgres.enqueue import enqueue
+from reliq.worker.hand import Hand
+from reliq.worker.places import Places
+from reliq.worker.run import Worker
+from reliq.worker.runner import Runner
+from reliq.worker.settler import Settler
+from reliq.worker.wakeup import Wakeup
+from tests.fixtures.store import LEASE, OpenQueue
+
+pytestmark = pytest.mark.anyio
+
+
+class LosesReplies:
+    """A store whose first answer to a call is lost on the way, after the call has worked."""
+
+    def __init__(self, queue: Any, call: str) -> None:
+        self._queue, self._call = queue, call
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+    async def claim_jobs(self, places: int) -> Sequence[Claim]:
+        claims = await self._queue.claim_jobs(places)
+        self._lose("claim", claims)
+        return claims
+
+    async def settle_jobs(self, settlements: Any) -> Any:
+        settled = await self._queue.settle_jobs(settlements)
+        self._lose("settle", settlements)
+        return settled
+
+    def _lose(self, call: str, worth_losing: Sequence[Any]) -> None:
+        if self._call == call and worth_losing:
+            self._call = ""
+            raise StoreUnavailable("the answer was lost")
+
+
+def new_worker(queue: Any, app: App) -> Worker:
+    dice = random.Random(1)
+    hand = Hand(asyncio.get_running_loop(), LEASE.total_seconds())
+    return Worker(
+        app=app, queue=queue, hand=hand, places=Places(5),
+        runner=Runner(
+            app=app, queue=queue, time_limit=timedelta(minutes=5),
+            limiter=anyio.CapacityLimiter(math.inf),
+        ),
+        settler=Settler(queue=queue, hand=hand, retry_s=0.01, dice=dice),
+        wakeup=Wakeup(poll_s=0.01, dice=dice), retry=RetryPolicy(), grace=timedelta(seconds=5),
+        dice=dice, abandon=lambda: None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("call", ["claim", "settle"])
+async def test_a_lost_reply_loses_no_job_and_runs_none_twice(pool, open_queue: OpenQueue, call):
+    ran: list[int] = []
+
+    async def run(job: Job) -> None:
+        ran.append(job.id)
+
+    for _ in range(3):
+        await enqueue(pool, "job")
+    queue = LosesReplies(open_queue(kinds=("job",)), call)
+    worker = new_worker(queue, App(handlers={"job": run}))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        with anyio.fail_after(10):
+            while await pool.fetchval("select count(*) from reliq.jobs where state <> 'succeeded'"):
+                await anyio.sleep(0.01)
+        worker.stop.set()
+
+    jobs = await pool.fetch("select id, attempt from reliq.jobs order by id")
+    assert sorted(ran) == [job["id"] for job in jobs]
+    assert [job["attempt"] for job in jobs] == [1, 1, 1]
+
+
+async def test_a_worker_that_stops_in_doubt_hands_back_what_it_never_heard_of(
+    pool, open_queue: OpenQueue
+):
+    made = await enqueue(pool, "job")
+    queue = LosesReplies(open_queue(kinds=("job",)), "claim")
+    worker = new_worker(queue, App(handlers={"job": lambda _: None}))
+    worker.wakeup.poll_s = 60
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        with anyio.fail_after(10):
+            while not worker._in_doubt:
+                await anyio.sleep(0.01)
+        worker.stop.set()
+
+    row = await pool.fetchrow("select state, attempt from reliq.jobs where id = $1", made.job_id)
+    assert tuple(row) == ("queued", 0)
+
+
+async def test_a_worker_never_holds_more_than_its_places(pool, open_queue: OpenQueue):
+    running, most = 0, 0
+
+    async def run(_: Job) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await anyio.sleep(0.01)
+        running -= 1
+
+    await pool.execute(
+        "insert into reliq.jobs (kind, key) select 'job', 'k' || n from generate_series(1, 60) n"
+    )
+    worker = new_worker(open_queue(kinds=("job",)), App(handlers={"job": run}))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        with anyio.fail_after(20):
+            while await pool.fetchval("select count(*) from reliq.jobs where state <> 'succeeded'"):
+                await anyio.sleep(0.01)
+        worker.stop.set()
+
+    assert most == 5
