@@ -1,6 +1,7 @@
 """The inbox on a real Postgres: what is stored, once, and what happens when nobody answers."""
 
 import contextlib
+import hashlib
 import os
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -20,9 +21,10 @@ from reliq.servers import open_server
 
 pytestmark = pytest.mark.anyio
 
-DEADLINE = timedelta(milliseconds=800)
-SLACK_S = 0.2
-"""What a loaded machine may add; together with the deadline still a second."""
+PATIENT = timedelta(seconds=10)
+DEADLINE = timedelta(milliseconds=300)
+SLACK_S = 0.7
+"""What a loaded machine may add: a deadline that is not kept is missed by seconds."""
 
 
 def event(**changes):
@@ -37,8 +39,8 @@ def event(**changes):
     return NewEvent(**fields | changes)
 
 
-def inbox_on(pool):
-    return PostgresInbox(pool=pool, deadline=DEADLINE, key_ttl=timedelta(days=35))
+def inbox_on(pool, deadline=PATIENT):
+    return PostgresInbox(pool=pool, deadline=deadline, key_ttl=timedelta(days=35))
 
 
 @pytest.fixture
@@ -154,7 +156,11 @@ async def test_what_could_not_be_read_is_stored_with_the_reason_and_no_jobs(inbo
     assert await inbox.store_event(event()) == Duplicate(answer.event_id)
 
 
-@pytest.mark.parametrize("key", ["k" * 100_000, "ю" * 2_000, "nul\0", "half \ud800", " ", "'"])
+LONG = "".join(hashlib.sha256(bytes([n])).hexdigest() for n in range(200))
+"""Longer than an index entry may be, also when Postgres has compressed it."""
+
+
+@pytest.mark.parametrize("key", [LONG, "ю" * 2_000, "nul\0", "half \ud800", " ", "'"])
 async def test_a_key_of_any_length_and_letters_makes_one_event(inbox, pool, key):
     first = await inbox.store_event(event(dedup_key=key))
 
@@ -184,7 +190,7 @@ async def test_a_statement_that_waits_too_long_is_called_off_on_the_server_too(i
     await other.execute("begin; lock table reliq.events in access exclusive mode")
 
     async with unavailable_in_time():
-        await inbox.store_event(event())
+        await inbox_on(pool, DEADLINE).store_event(event())
 
     # Else every repeated delivery would leave one more session waiting for the lock.
     with anyio.fail_after(5):
@@ -197,11 +203,11 @@ async def test_a_statement_that_waits_too_long_is_called_off_on_the_server_too(i
 
 async def test_a_pool_without_a_free_connection_is_unavailable_in_time(dsn):
     async with Database(dsn=dsn).pool("reliq tests", 1) as pool:
-        inbox = inbox_on(pool)
+        inbox, hurried = inbox_on(pool), inbox_on(pool, DEADLINE)
         async with pool.acquire():
             async with unavailable_in_time():
-                await inbox.store_event(event())
-            assert "not available" in await inbox.why_not_ready()
+                await hurried.store_event(event())
+            assert "not available" in await hurried.why_not_ready()
 
         assert isinstance(await inbox.store_event(event()), Stored)
         assert await inbox.why_not_ready() is None
@@ -248,7 +254,7 @@ async def test_a_frozen_postgres_is_unavailable_in_time_and_works_again_after_th
     # asyncpg forgets a future where an attempt at TLS is cut off, which asyncio then complains of.
     dsn = f"{own_server.dsn()}?sslmode=disable"
     async with Database(dsn=dsn).pool("reliq tests", size) as pool:
-        inbox = inbox_on(pool)
+        inbox, hurried = inbox_on(pool), inbox_on(pool, DEADLINE)
         for _ in range(size):
             await inbox.store_event(event(dedup_key=None))
         own_server.freeze()
@@ -257,17 +263,20 @@ async def test_a_frozen_postgres_is_unavailable_in_time_and_works_again_after_th
             for _ in range(2):
                 async with anyio.create_task_group() as tasks:
                     for _ in range(2 * size):
-                        tasks.start_soon(fails_in_time, inbox)
-                    tasks.start_soon(is_not_ready_in_time, inbox)
+                        tasks.start_soon(fails_in_time, hurried)
+                    tasks.start_soon(is_not_ready_in_time, hurried)
+            with anyio.fail_after(CALL_OFF_S + 2):
+                while pool.get_size():
+                    await anyio.sleep(0.01)
         finally:
             own_server.thaw()
 
         with anyio.fail_after(CALL_OFF_S + 5):
-            while await inbox.why_not_ready() is not None:
+            while await hurried.why_not_ready() is not None:
                 await anyio.sleep(0.01)
         for _ in range(2 * size):
             assert isinstance(await inbox.store_event(event(dedup_key=None)), Stored)
-        # Every connection is there to be had: none was lost with the frozen server.
+        # Every place in the pool is there to be had: none was lost with the frozen server.
         with anyio.fail_after(5):
             held = [await pool.acquire() for _ in range(size)]
         for connection in held:
@@ -278,12 +287,12 @@ async def test_a_postgres_that_is_down_is_unavailable_at_once_and_works_again_wh
     own_server,
 ):
     async with Database(dsn=own_server.dsn()).pool("reliq tests", 2) as pool:
-        inbox = inbox_on(pool)
+        inbox, hurried = inbox_on(pool), inbox_on(pool, DEADLINE)
         await inbox.store_event(event(dedup_key=None))
         own_server.stop()
         try:
             for _ in range(3):
-                await fails_in_time(inbox)
+                await fails_in_time(hurried)
             assert "not available" in await inbox.why_not_ready()
         finally:
             own_server.start()
@@ -304,7 +313,7 @@ async def is_not_ready_in_time(inbox):
 @asynccontextmanager
 async def unavailable_in_time():
     started = anyio.current_time()
-    with anyio.fail_after(10), pytest.raises(StoreUnavailable):
+    with anyio.fail_after(30), pytest.raises(StoreUnavailable):
         yield
     assert anyio.current_time() - started < DEADLINE.total_seconds() + SLACK_S
 

@@ -90,7 +90,7 @@ async def test_every_listener_hears_the_bell(dsn):
             await wakes.reach(2)
 
 
-async def test_a_thousand_rings_at_once_are_few_notifications(dsn, other):
+async def test_a_thousand_rings_at_once_are_one_notification(dsn):
     async with running() as tasks:
         wakes, bell = Wakes(), Bell(Database(dsn=dsn))
         tasks.start_soon(listen, Database(dsn=dsn), wakes)
@@ -100,10 +100,9 @@ async def test_a_thousand_rings_at_once_are_few_notifications(dsn, other):
         for _ in range(1000):
             bell.ring()
         await wakes.reach(2)
-        await other.execute(f"notify {CHANNEL}")
-        await wakes.reach(3)
 
-        assert wakes.count == 3
+        with pytest.raises(TimeoutError), anyio.fail_after(20 * listening.EVERY_S):
+            await wakes.reach(3)
 
 
 async def test_the_bell_waits_a_moment_between_two_notifications(dsn, other):

@@ -72,7 +72,9 @@ def test_the_default_app_is_made_of_settings_and_says_which_it_needs():
     assert [(s.kind, s.when) for s in app.schedules] == [("heartbeat", Every(minutes=60))]
 
 
-async def test_an_app_that_called_nobody_has_nothing_to_close():
+async def test_an_app_that_called_nobody_made_no_client_and_has_nothing_to_close(monkeypatch):
+    monkeypatch.setattr(httpx, "AsyncClient", None)
+
     for close in automations.app(settings()).close:
         await close()
 
@@ -274,9 +276,10 @@ async def test_a_handler_that_runs_twice_asks_for_the_same_thing_under_the_same_
     respx_mock.post(CRM).respond(200)
     app = automations.app(settings(site_forward_url=CRM))
 
+    attempts = [job(kind, PAYLOADS[kind]) for _ in range(2)]
     with capture_logs() as logs:
-        for _ in range(2):
-            assert await app.handler(kind).run(job(kind, PAYLOADS[kind])) is None
+        for attempt in attempts:
+            assert await app.handler(kind).run(attempt) is None
 
     asked = [
         (call.request.url, call.request.content, call.request.headers["idempotency-key"])
