@@ -36,6 +36,7 @@ clean:
 
 $(STAMP): pyproject.toml uv.lock
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("reliq needs Python 3.11 or later, and $(PYTHON) is " + sys.version.split()[0] + ": run make PYTHON=/path/to/python3.11")'
+	@echo "Installing reliq into $(VENV), once …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check 'uv>=0.8'
 	@$(BIN)/uv sync --quiet --frozen --inexact --all-extras

@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 from rich.console import Console
 
-from reliq.demo.stack import Stack, running
+from reliq.demo.stack import RELIQ, Stack, running
 from reliq.servers import PostgresServer
 from reliq.settings import environment
 
@@ -48,7 +48,7 @@ def _introduce(console: Console, stack: Stack, env: Mapping[str, str]) -> None:
     console.print(
         f"try        curl -d '{body}' -H 'x-signature: {mac}' {stack.receiver}/hooks/site"
     )
-    console.print(f"           RELIQ_DATABASE_URL={stack.dsn} reliq show 1")
+    console.print(f"           RELIQ_DATABASE_URL={stack.dsn} {RELIQ} show 1")
     console.print(f"kill -USR1 {os.getpid()} stops Postgres, and starts it again")
     console.print("Ctrl-C ends it; the data stay.")
 

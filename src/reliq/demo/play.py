@@ -16,7 +16,7 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from reliq.demo.stack import Stack, running
+from reliq.demo.stack import RELIQ, Stack, running
 from reliq.demo.standin import ALERT_CHAT, StandIn, stand_in
 from reliq.demo.steps import GITHUB_SECRET, Check, Demo, judge, send_all
 from reliq.demo.timeline import follow, show_timelines
@@ -106,10 +106,13 @@ def _next_steps(console: Console, stack: Stack | None) -> None:
     if stack is not None:
         console.print(f"  the receiver listens on {stack.receiver}, logs are in {stack.logs}")
         console.print(f"  export RELIQ_DATABASE_URL={stack.dsn}")
-        console.print("  reliq failed · reliq show 1 · reliq retry ID · reliq replay 1")
+        console.print(f"  {RELIQ} failed · {RELIQ} show 4 · {RELIQ} retry 4 · {RELIQ} replay 3")
         console.print("  Ctrl-C ends it all")
         return
-    console.print("  reliq demo --keep    the same, left running for a look around")
-    console.print("  make up              a reliq of your own on this machine, until Ctrl-C")
-    console.print("  reliq scenario run scenarios/worker-sigkill-lease-takeover.yml")
-    console.print("  make test            every test, on a real Postgres")
+    for command, what in (
+        (f"{RELIQ} demo --keep", "the same, left running for a look around"),
+        ("make up", "a reliq of your own on this machine, until Ctrl-C"),
+        (f"{RELIQ} scenario run scenarios", "kill a worker, break an upstream, get a verdict"),
+        ("make test", "every test, on a real Postgres"),
+    ):
+        console.print(f"  {command:<40} {what}")

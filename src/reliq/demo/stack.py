@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -24,7 +25,10 @@ from reliq.postgres.migrate import migrate
 from reliq.servers import PostgresServer, open_server
 from reliq.servers.loopback import free_port
 
-READY_S = 30.0
+RELIQ: Final = os.path.relpath(Path(sys.executable).with_name("reliq"))
+"""The command as it can be typed here, also where its environment is not active."""
+
+READY_S: Final = 30.0
 """For a process to say that it is ready."""
 
 
