@@ -76,7 +76,7 @@ class Settings(BaseSettings):
     port: int = Field(8000, ge=0, le=65535, description="the port of the receiver")
     body_max: int = Field(1024 * 1024, gt=0, description="bytes a delivery may have")
     store_deadline: Duration = Field(
-        timedelta(milliseconds=800), description="storing takes longer: answer 503"
+        timedelta(milliseconds=500), description="storing takes longer: answer 503"
     )
 
     concurrency: int = Field(10, ge=1, le=10_000, description="jobs a worker runs at once")

@@ -16,6 +16,7 @@ _SCHEMA = (
 
 _AWAY = (
     OSError,  # refused, reset, unreachable; and TimeoutError, which is one
+    asyncpg.InternalClientError,  # the server's farewell came, the end of its connection not yet
     asyncpg.InterfaceError,  # "connection is closed": no PostgresError
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,  # shutting down, starting up, terminated, cancelled

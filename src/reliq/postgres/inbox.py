@@ -14,7 +14,7 @@ import asyncpg
 from reliq.domain.event import Duplicate, Stored, storable_key
 from reliq.domain.job import EventId
 from reliq.domain.text import storable
-from reliq.errors import StoreError, StoreUnavailable
+from reliq.errors import StoreError
 from reliq.ports import NewEvent
 from reliq.postgres.enqueue import columns
 from reliq.postgres.failures import translated
@@ -75,9 +75,6 @@ class PostgresInbox:
             except asyncio.CancelledError:
                 asyncio.get_running_loop().call_later(CALL_OFF_S, _drop, connection)
                 raise
-            except asyncpg.InternalClientError as error:
-                # The server's farewell has come, and the end of its connection not yet.
-                raise StoreUnavailable(f"the database is not available ({error})") from error
             finally:
                 await self.pool.release(connection)
 

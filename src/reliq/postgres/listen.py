@@ -38,9 +38,6 @@ RECONNECT: Final = RetryPolicy(
     base=timedelta(milliseconds=200), cap=timedelta(seconds=10), jitter=0.5
 )
 
-AWAY: Final = (StoreError, asyncpg.InternalClientError)
-"""asyncpg says the second where a server's farewell has come and the end of its connection not."""
-
 log = structlog.get_logger()
 
 
@@ -66,7 +63,7 @@ class Bell:
             await self._rung.wait()
             try:
                 await self._serve()
-            except AWAY:  # silent: whoever needs the database to go on says that it is away
+            except StoreError:  # silent: whoever needs the database to go on says that it is away
                 self._failures += 1
                 self._rung.set()
                 await _pause(self._failures)
@@ -99,7 +96,7 @@ async def listen(database: Database, on_wake: Callable[[], None]) -> Never:
                 failures = 0
                 on_wake()
                 await _until_lost(connection)
-        except AWAY as error:
+        except StoreError as error:
             if failures == 0:
                 log.warning("wakeup.lost", error=error_text(error))
             failures += 1

@@ -53,7 +53,11 @@ class Database:
                 statement_cache_size=100 if self.prepared else 0,
                 server_settings={"application_name": application},
             )
-            await self._prepare(connection)
+            try:
+                await self._prepare(connection)
+            except BaseException:
+                connection.terminate()
+                raise
         return connection
 
     @asynccontextmanager
