@@ -24,6 +24,7 @@ from reliq.domain.outcome import Outcome
 from reliq.domain.retry import RetryPolicy
 from reliq.domain.signature import Scheme
 from reliq.domain.slots import Schedule, check_ids
+from reliq.errors import PermanentError
 
 HEADERS_KEPT: Final = frozenset({"content-type", "user-agent"})
 """What is stored of every delivery's headers; a source names more. Never a secret's header."""
@@ -52,9 +53,19 @@ class Job:
 
     @classmethod
     def of(cls, claim: Claim, transaction: Callable[[], AbstractAsyncContextManager[Any]]) -> "Job":
-        """Show a handler its claim."""
+        """
+        Show a handler its claim.
+
+        Raises:
+            PermanentError: its payload cannot be read, now or ever.
+
+        """
+        try:
+            payload = claim.payload
+        except (ValueError, RecursionError) as error:
+            raise PermanentError(f"the payload cannot be read: {error}") from error
         return cls(
-            id=claim.job_id, kind=claim.kind, key=claim.key, payload=claim.payload,
+            id=claim.job_id, kind=claim.kind, key=claim.key, payload=payload,
             attempt=claim.attempt, attempts_max=claim.attempts_max, event_id=claim.event_id,
             _transaction=transaction,
         )  # fmt: skip

@@ -64,7 +64,7 @@ class PermanentError(ReliqError):
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status = _status(status)
 
 
 class TemporaryError(ReliqError):
@@ -78,7 +78,9 @@ class TemporaryError(ReliqError):
         self, message: str, *, status: int | None = None, after: timedelta | None = None
     ) -> None:
         super().__init__(message)
-        self.status = status
+        self.status = _status(status)
+        if not isinstance(after, timedelta | None):
+            raise TypeError(f"after is a timedelta, not {after!r}")
         self.after = after
 
 
@@ -96,3 +98,10 @@ class HarnessError(ReliqError):
 
 class ScenarioInvalid(HarnessError):
     """A scenario file cannot be used; the message holds file, line and what to write instead."""
+
+
+def _status(status: object) -> int | None:
+    """Refuse what the attempts table could not hold: the failure must not be lost over it."""
+    if status is None or (isinstance(status, int) and 0 <= status <= 999):  # noqa: PLR2004
+        return status
+    raise TypeError(f"status is an HTTP status, not {status!r}")

@@ -35,6 +35,10 @@ async def test_coroutines_and_plain_functions_both_run(pool, seen: Seen, start: 
         ("permanent", "dead", "permanent", "PermanentError: never \ufffd works"),
         ("exit", "dead", "attempts", "SystemExit: 3"),
         ("unspeakable", "dead", "attempts", "Unspeakable: "),
+        ("a number", "dead", "attempts", "ValueError: Again takes a timedelta"),
+        ("no status", "dead", "attempts", "TypeError: status is an HTTP status"),
+        ("group", "dead", "permanent", "PermanentError: one of a group"),
+        ("cancelled", "dead", "attempts", "CancelledError"),
         ("anything", "dead", "attempts", "ValueError: anything"),
     ],
 )
@@ -59,6 +63,20 @@ async def test_again_spends_no_attempt(pool, seen: Seen, start: StartCommand):
     job = await seen.job(made.job_id)
     assert (job["state"], job["attempt"]) == ("succeeded", 1)
     assert await seen.endings(made.job_id) == ["again"] * 5
+
+
+async def test_a_payload_that_python_cannot_read_is_dead_and_stops_nobody(
+    pool, seen: Seen, start: StartCommand
+):
+    deep = "[" * 3000 + "]" * 3000
+    made = await pool.fetchval("select job_id from reliq.enqueue('quick', $1::jsonb)", deep)
+    await enqueue(pool, "quick")
+    start("worker")
+
+    await seen.wait_for("ran")
+    await seen.at_rest()
+    job = await seen.job(made)
+    assert (job["state"], job["dead_reason"]) == ("dead", "permanent")
 
 
 async def test_a_job_settled_by_its_handlers_transaction_stays_settled(

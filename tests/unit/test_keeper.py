@@ -41,7 +41,7 @@ class BlackHole:
 
 def claim() -> Claim:
     return Claim(
-        job_id=JobId(1), fence=Fence(1), kind=Kind("job"), key="k", payload={}, attempt=1,
+        job_id=JobId(1), fence=Fence(1), kind=Kind("job"), key="k", payload_json="{}", attempt=1,
         attempts_max=8, lost_leases=0, event_id=None, waited=timedelta(0),
     )  # fmt: skip
 

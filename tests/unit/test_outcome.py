@@ -48,7 +48,7 @@ def claim(attempt: int = 1, lost_leases: int = 0) -> Claim:
         fence=Fence(9),
         kind=Kind("mail"),
         key="k",
-        payload={},
+        payload_json="{}",
         attempt=attempt,
         attempts_max=3,
         lost_leases=lost_leases,

@@ -112,7 +112,10 @@ def _next_steps(console: Console, stack: Stack | None) -> None:
     for command, what in (
         (f"{RELIQ} demo --keep", "the same, left running for a look around"),
         ("make up", "a reliq of your own on this machine, until Ctrl-C"),
-        (f"{RELIQ} scenario run scenarios/*.yml", "kill a worker, break an upstream, get a verdict"),
+        (
+            f"{RELIQ} scenario run scenarios/*.yml",
+            "kill a worker, break an upstream, get a verdict",
+        ),
         ("make test", "every test, on a real Postgres"),
     ):
         console.print(f"  {command:<46} {what}")

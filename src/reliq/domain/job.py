@@ -15,6 +15,7 @@ fence under which the job was claimed, so that a worker whose lease is gone move
 | `queued`  | cancel                  | `cancelled` |
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -153,12 +154,24 @@ class Claim:
     fence: Fence
     kind: Kind
     key: str
-    payload: Payload
+    payload_json: str
     attempt: int
     attempts_max: int
     lost_leases: int
     event_id: EventId | None
     waited: timedelta
+
+    @property
+    def payload(self) -> Payload:
+        """
+        Decode the payload, anew at every call.
+
+        Raises:
+            ValueError, RecursionError: jsonb holds more than Python reads, as in deep nesting.
+
+        """
+        payload: Payload = json.loads(self.payload_json)
+        return payload
 
     @property
     def held(self) -> tuple[JobId, Fence]:

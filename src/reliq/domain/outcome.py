@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import assert_never
 
-from reliq.domain.job import Claim
+from reliq.domain.job import RUN_IN_MAX, Claim
 from reliq.domain.retry import RetryPolicy
 from reliq.domain.text import error_text
 from reliq.errors import PermanentError, TemporaryError
@@ -29,12 +29,21 @@ class Again:
 
     after: timedelta
 
+    def __post_init__(self) -> None:
+        after: object = self.after
+        if not isinstance(after, timedelta) or after > RUN_IN_MAX:
+            raise ValueError(f"Again takes a timedelta up to {RUN_IN_MAX}, not {self.after!r}")
+
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
     """Repeating cannot help: to the dead letters at once."""
 
     reason: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.reason, str):
+            raise ValueError(f"GiveUp takes a text, not {self.reason!r}")  # noqa: TRY004
 
 
 Outcome = Done | Again | GiveUp

@@ -1,6 +1,5 @@
 """The worker's ports on Postgres: claim, settle, renew, reap, and the handler's transaction."""
 
-import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -232,7 +231,7 @@ def _claim(row: asyncpg.Record) -> Claim:
         fence=Fence(row["fence"]),
         kind=Kind(row["kind"]),
         key=row["key"],
-        payload=json.loads(row["payload"]),
+        payload_json=row["payload"],
         attempt=row["attempt"],
         attempts_max=row["attempts_max"],
         lost_leases=row["lost_leases"],

@@ -70,8 +70,8 @@ class Runner:
                 return ending
 
     async def _ending(self, handler: Handler, attempt: Attempt) -> Ending:
-        job = Job.of(attempt.claim, partial(self._transaction, attempt))
         try:
+            job = Job.of(attempt.claim, partial(self._transaction, attempt))
             answer = await (self._in_loop if _is_async(handler.run) else self._in_thread)(
                 handler.run, job, attempt
             )
