@@ -327,7 +327,7 @@ def test_replay_says_so_when_an_event_makes_no_jobs(reliq, sql):
     ("source", "body", "said"),
     [
         ("shop", b"not json, token=hunter2", "cannot be read: JSONDecodeError"),
-        ("shop", b'{"kinds": [""]}', "makes a job that cannot be stored"),
+        ("shop", b'{"kinds": [""]}', "the kind of a job is 1 to 200 bytes"),
         ("shop", None, "was pruned"),
         ("bazaar", b"{}", "came from the source 'bazaar', which this App does not have"),
     ],

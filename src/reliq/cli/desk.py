@@ -2,7 +2,7 @@
 
 import getpass
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
@@ -122,14 +122,9 @@ def replay(event: Event, *, force: Force = False, json: Json = False) -> None:
     async def work(desk: "Desk", settings: "Settings") -> "list[Row]":
         app = load_app(settings)
         jobs = _read_again(app, event, await desk.delivery(EventId(event)))
-        try:
-            return await desk.replay_event(
-                EventId(event), jobs, key_ttl=settings.keep_keys, force=force
-            )
-        except ValueError as error:
-            raise RequestRefused(
-                f"event {event} makes a job that cannot be stored: {error}; nothing was written"
-            ) from error
+        return await desk.replay_event(
+            EventId(event), jobs, key_ttl=settings.keep_keys, force=force
+        )
 
     rows = _at_desk(work)
     if json:
@@ -147,7 +142,9 @@ def _of_before(row: "Row") -> str:
     return "  (of before: --force makes a new one)" if row["duplicate"] else ""
 
 
-def _read_again(app: "App", event: int, delivery: Delivery) -> list[NewJob]:
+def _read_again(app: "App", event: int, delivery: Delivery) -> Sequence[NewJob]:
+    from reliq.receiver.accept import parse  # noqa: PLC0415 - see the package's docstring
+
     source = app.sources.get(delivery.source)
     if source is None:
         known = ", ".join(sorted(app.sources)) or "none"
@@ -155,13 +152,11 @@ def _read_again(app: "App", event: int, delivery: Delivery) -> list[NewJob]:
             f"event {event} came from the source {delivery.source!r}, which this App does not "
             f"have (it has: {known}): set RELIQ_APP to the App that has it"
         )
-    try:
-        return list(source.route(delivery))
-    except Exception as error:
-        said = printable(scrub(f"{type(error).__name__}: {error}"))
-        raise RequestRefused(
-            f"event {event} cannot be read: {said}; nothing was written"
-        ) from error
+    parsed = parse(source, delivery)
+    if parsed.error is not None:
+        said = printable(scrub(parsed.error))
+        raise RequestRefused(f"event {event} cannot be read: {said}; nothing was written")
+    return parsed.jobs
 
 
 def prune(*, jobs: Age = None, bodies: Age = None) -> None:
