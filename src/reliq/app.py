@@ -138,6 +138,12 @@ class App:
     close: Sequence[Callable[[], Awaitable[None]]] = ()
 
     def __post_init__(self) -> None:
+        for name, source in self.sources.items():
+            if not isinstance(source, Source):
+                raise TypeError(f"sources[{name!r}] is no Source: {source!r}")
+        for kind in self.handlers:
+            if not callable(run := self.handler(kind).run):
+                raise TypeError(f"handlers[{kind!r}] is neither a function nor a Handler: {run!r}")
         for schedule in self.schedules:
             if schedule.kind not in self.handlers:
                 raise ValueError(

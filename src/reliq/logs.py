@@ -19,7 +19,7 @@ EVENTS: Final = frozenset(
         "delivery.not_stored", "delivery.failed", "receiver.started", "receiver.stopped",
         # worker
         "worker.started", "worker.draining", "worker.stopped", "worker.grace_over",
-        "attempt.ended", "lease.lost", "leases.not_renewed", "jobs.handed_back", "job.reaped",
+        "attempt.ended", "attempt.raised_after_commit", "lease.lost", "leases.not_renewed", "jobs.handed_back", "job.reaped",
         "job.buried", "alert.died", "settle.delayed", "suspect.isolated", "kinds.unknown",
         "database.away", "database.back", "database.budget_spent", "wakeup.lost", "slot.enqueued",
 

@@ -108,6 +108,9 @@ class Settings(BaseSettings):
     )
 
     keep_jobs: Duration = Field(timedelta(days=30), description="finished jobs, for prune")
+    keep_dead: Duration = Field(
+        timedelta(days=180), description="dead letters and what could not be read, for prune"
+    )
     keep_bodies: Duration = Field(timedelta(days=30), description="bodies of events, for prune")
     keep_keys: Duration = Field(timedelta(days=35), description="dedup and idempotency keys")
 

@@ -50,6 +50,10 @@ insert into reliq.events (source, dedup_key, headers, body)
 values ($1, 'evt_1', '{"content-type": "application/json", "x-api-token": "hunter2"}', $2)
 returning id
 """
+FINISHED = """
+insert into reliq.jobs (kind, key, state, ready, finished_at)
+values ('order', 'k', 'succeeded', false, reliq.now() - interval
+"""
 
 
 @pytest.fixture
@@ -190,8 +194,8 @@ def test_failed_lists_the_newest_dead_letters_first(reliq, sql):
     _, document, _ = reliq("failed", "--json")
 
     assert code == 0
-    rows = [line.split() for line in out.splitlines()[1:]]
-    assert [row[:2] for row in rows] == [[str(new), "mail"], [str(old), "order"]]
+    rows = [line.split()[:3] for line in out.splitlines() if not line.startswith(" ")]
+    assert rows == [["job", str(new), "mail"], ["job", str(old), "order"]]
     dead = json.loads(document)["dead"]
     assert [row["id"] for row in dead] == [new, old]
     assert dead[1]["error"] == "TemporaryError: password=********"
@@ -347,19 +351,44 @@ def test_replay_says_why_it_cannot_and_writes_nothing(reliq, sql, source, body, 
 
 
 def test_prune_deletes_what_is_old_and_keeps_the_rest(reliq, sql):
+    sql(f"{FINISHED} '40 days')")
+    kept = [sql(f"{FINISHED} '20 days') returning id"), make_dead(sql, age="40 days")]
+    aged = "update reliq.events set received_at = reliq.now() - interval '{}' where id = $1"
+    sql(aged.format("40 days"), sql(EVENT, "shop", b"old"))
+    sql(aged.format("20 days"), newer := sql(EVENT, "shop", b"newer"))
+    sql(aged.format("40 days"), unread := sql(EVENT, "shop", b"unread"))
+    sql("update reliq.events set parse_error = 'ValueError' where id = $1", unread)
+
+    code, document, _ = reliq("prune", "--json")
+
+    assert (code, json.loads(document)) == (0, {"jobs": 1, "bodies": 1, "keys": 0})
+    assert sql("select array_agg(id order by id) from reliq.jobs") == kept
+    assert sql("select array_agg(id) from reliq.events where body is not null") == [newer, unread]
+
+
+def test_prune_takes_ages_for_each_sort(reliq, sql):
+    sql(f"{FINISHED} '20 days')")
     make_dead(sql, age="40 days")
-    kept = make_dead(sql, age="20 days")
-    sql(EVENT, "shop", b"old")
-    sql("update reliq.events set received_at = reliq.now() - interval '40 days' returning id")
-    fresh = sql(EVENT, "shop", b"fresh")
+    sql(
+        "update reliq.events set received_at = '2000-01-01' where id = $1", sql(EVENT, "shop", b"x")
+    )
 
-    code, out, _ = reliq("prune")
+    assert reliq("prune", "--jobs", "10d", "--bodies", "36500d")[1] == (
+        "deleted 1 finished job and 0 expired keys, emptied the bodies of 0 events\n"
+    )
+    assert reliq("prune", "--dead", "10d")[1].startswith("deleted 1 finished job and 0 expired")
+    assert "the bodies of 1 event" in reliq("prune", "--bodies", "10d")[1]
 
-    assert code == 0
-    assert out.startswith("deleted 1 job finished over 30d ago and 0 expired keys, emptied 1 event")
-    assert sql("select array_agg(id) from reliq.jobs") == [kept]
-    assert sql("select array_agg(id) from reliq.events where body is not null") == [fresh]
-    assert reliq("prune", "--jobs", "10d")[1].startswith("deleted 1 job finished over 10d ago")
+
+def test_a_delivery_that_could_not_be_read_is_listed_until_it_is_replayed(reliq, sql):
+    event = sql(EVENT, "shop", b'{"kinds": ["order"], "id": "o1"}')
+    sql("update reliq.events set parse_error = 'KeyError: 1', dedup_key = null")
+    assert f"event {event} from shop" in reliq("failed")[1]
+    assert json.loads(reliq("failed", "--json")[1])["unreadable"][0]["id"] == event
+
+    assert reliq("replay", event)[0] == 0
+
+    assert reliq("failed")[1] == "no dead letters\n"
 
 
 def test_five_migrations_at_once_leave_one_schema(dsn, sql, setting):

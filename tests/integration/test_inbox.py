@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import os
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
@@ -18,6 +17,7 @@ from reliq.postgres.inbox import CALL_OFF_S, PostgresInbox
 from reliq.postgres.migrate import migrate
 from reliq.postgres.pool import Database
 from reliq.servers import open_server
+from tests.fixtures.postgres import IMAGE, PROVIDER
 
 pytestmark = pytest.mark.anyio
 
@@ -241,8 +241,7 @@ async def stored_in_the_end(inbox):
 @pytest.fixture(scope="module")
 def own_server():
     """A server that these tests may do harm to."""
-    provider = os.getenv("RELIQ_TEST_POSTGRES", "embedded")
-    with open_server(provider, parameters={"fsync": "off"}) as server:
+    with open_server(PROVIDER, image=IMAGE, parameters={"fsync": "off"}) as server:
         anyio.run(migrate, server.dsn())
         yield server
 

@@ -1,6 +1,5 @@
 """The bell and those who listen to it, on a real Postgres."""
 
-import os
 from contextlib import asynccontextmanager
 
 import anyio
@@ -13,6 +12,7 @@ from reliq.postgres.listen import CHANNEL, Bell, listen
 from reliq.postgres.migrate import migrate
 from reliq.postgres.pool import Database
 from reliq.servers import open_server
+from tests.fixtures.postgres import IMAGE, PROVIDER
 
 pytestmark = pytest.mark.anyio
 
@@ -57,8 +57,7 @@ async def other(dsn):
 @pytest.fixture(scope="module")
 def own_server():
     """A server that these tests may do harm to."""
-    provider = os.getenv("RELIQ_TEST_POSTGRES", "embedded")
-    with open_server(provider, parameters={"fsync": "off"}) as server:
+    with open_server(PROVIDER, image=IMAGE, parameters={"fsync": "off"}) as server:
         anyio.run(migrate, server.dsn())
         yield server
 

@@ -103,6 +103,8 @@ async def test_the_sql_function_is_the_same_door(pool, queue: PostgresQueue):
         ("''", "needs a kind"),
         ("'job', priority => 10", "0 (first) to 9"),
         ("'job', key => repeat('k', 513)", "at most 512 bytes"),
+        ("'job', run_in => '-1 s'", "a delay from now"),
+        ("'job', '[1]'", "a JSON object, not array"),
     ],
 )
 async def test_the_sql_function_refuses_in_words(pool, arguments, says):

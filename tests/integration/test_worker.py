@@ -68,7 +68,7 @@ async def test_again_spends_no_attempt(pool, seen: Seen, start: StartCommand):
 async def test_a_payload_that_python_cannot_read_is_dead_and_stops_nobody(
     pool, seen: Seen, start: StartCommand
 ):
-    deep = "[" * 3000 + "]" * 3000
+    deep = '{"a":' + "[" * 3000 + "]" * 3000 + "}"
     made = await pool.fetchval("select job_id from reliq.enqueue('quick', $1::jsonb)", deep)
     await enqueue(pool, "quick")
     start("worker")
@@ -82,12 +82,37 @@ async def test_a_payload_that_python_cannot_read_is_dead_and_stops_nobody(
 async def test_a_job_settled_by_its_handlers_transaction_stays_settled(
     pool, seen: Seen, start: StartCommand
 ):
-    made = await enqueue(pool, "writing", {"then raise": True})
-    start("worker")
+    made = await enqueue(pool, "writing", {"then": "raise"})
+    worker = start("worker")
 
     await seen.at_rest()
+    await worker.logged("attempt.raised_after_commit")
+    assert "after the commit" in worker.log
     assert len(await seen.notes("wrote")) == 1
     assert (await seen.job(made.job_id))["state"] == "succeeded"
+
+
+async def test_a_second_transaction_of_one_attempt_is_refused_aloud(
+    pool, seen: Seen, start: StartCommand
+):
+    await enqueue(pool, "writing", {"then": "write again"})
+    worker = start("worker")
+
+    await worker.logged("attempt.raised_after_commit")
+    assert "it can be used once an attempt" in worker.log
+    assert await seen.notes("again") == []
+
+
+async def test_a_failure_is_logged_with_its_line_and_without_its_secrets(
+    pool, seen: Seen, start: StartCommand
+):
+    await enqueue(pool, "outcome", {"say": "password=hunter2"})
+    worker = start("worker", retry_attempts="1")
+
+    await worker.logged("job.buried")
+    assert '"where": "worker_app.py:' in worker.log
+    assert "hunter2" not in worker.log
+    assert "hunter2" not in str(await pool.fetch("select * from reliq.attempts"))
 
 
 async def test_kinds_without_a_handler_are_named_once_and_stay(

@@ -2,29 +2,28 @@
 
 import getpass
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
-from reliq.cli.screen import plural, print_json, print_table
-from reliq.domain.duration import format_duration, parse_duration
+from reliq.cli.screen import plural, print_entry, print_json, words
+from reliq.domain.duration import parse_duration
 from reliq.domain.event import Delivery
-from reliq.domain.job import EventId, JobId, NewJob
+from reliq.domain.job import EventId, JobId
 from reliq.domain.redact import printable, scrub
 from reliq.errors import RequestRefused
 
 if TYPE_CHECKING:
     from reliq.app import App
     from reliq.postgres.desk import Desk, Row
+    from reliq.receiver.accept import Parsed
     from reliq.settings import Settings
 
 T = TypeVar("T")
 
 ID_MAX: Final = 2**63 - 1
-ERROR_SHOWN: Final = 120
-"""Characters of an error in a listing; `show` has all of it."""
 
 
 def _duration(text: str) -> timedelta:
@@ -63,29 +62,38 @@ def register(app: typer.Typer) -> None:
 def failed(
     *, kind: Kind = None, since: Since = None, limit: Limit = 20, json: Json = False
 ) -> None:
-    """List dead letters: jobs that will not be tried again unless a person asks."""
-    rows = _at_desk(lambda desk, _: desk.list_dead(kind=kind, since=since, limit=limit))
-    for row in rows:
+    """List what waits for a person: dead letters, and deliveries that could not be read."""
+
+    async def work(desk: "Desk", _: "Settings") -> "tuple[list[Row], list[Row]]":
+        dead = await desk.list_dead(kind=kind, since=since, limit=limit)
+        # A delivery that could not be read has no kind.
+        unread = [] if kind else await desk.list_unreadable(since=since, limit=limit)
+        return dead, unread
+
+    dead, unreadable = _at_desk(work)
+    for row in (*dead, *unreadable):
         row["error"] = printable(scrub(row["error"] or ""))
     if json:
-        print_json({"dead": rows})
+        print_json({"dead": dead, "unreadable": unreadable})
         return
-    if not rows:
+    for row in dead:
+        print_entry(_dead_letter(row), row["error"])
+    for row in unreadable:
+        came = f"event {row['id']} from {row['source']} came {words(row['received_at'])}"
+        print_entry(f"{came}, unreadable: replay it once the code is mended", row["error"])
+    if not dead and not unreadable:
         typer.echo("no dead letters" + (" that fit" if kind or since else ""))
-        return
-    names = ("id", "kind", "died", "reason", "tries", "status", "made anew as", "error")
-    print_table(names, [_dead_letter(row) for row in rows])
-    if len(rows) == limit:
+    if limit in {len(dead), len(unreadable)}:
         typer.echo(f"the newest {limit}: --limit shows more")
 
 
-def _dead_letter(row: "Row") -> list[object]:
-    error = " ".join(row["error"].split())
-    return [
-        row["id"], row["kind"], row["died_at"], row["reason"], row["attempt"], row["status"],
-        row["requeued_as"],
-        error if len(error) <= ERROR_SHOWN else f"{error[: ERROR_SHOWN - 1]}…",
-    ]  # fmt: skip
+def _dead_letter(row: "Row") -> str:
+    status = "" if row["status"] is None else f", status {row['status']}"
+    anew = "" if row["requeued_as"] is None else f", made anew as job {row['requeued_as']}"
+    return (
+        f"job {row['id']} {printable(row['kind'])} died {words(row['died_at'])}: "
+        f"{row['reason']}, attempt {row['attempt']}{status}{anew}"
+    )
 
 
 def show(job: Job, *, json: Json = False) -> None:
@@ -121,10 +129,12 @@ def replay(event: Event, *, force: Force = False, json: Json = False) -> None:
 
     async def work(desk: "Desk", settings: "Settings") -> "list[Row]":
         app = load_app(settings)
-        jobs = _read_again(app, event, await desk.delivery(EventId(event)))
+        delivery = await desk.delivery(EventId(event))
+        parsed = _read_again(app, event, delivery)
         return await desk.replay_event(
-            EventId(event), jobs, key_ttl=settings.keep_keys, force=force
-        )
+            delivery, EventId(event), dedup_key=parsed.dedup_key, jobs=parsed.jobs,
+            key_ttl=settings.keep_keys, force=force,
+        )  # fmt: skip
 
     rows = _at_desk(work)
     if json:
@@ -142,7 +152,7 @@ def _of_before(row: "Row") -> str:
     return "  (of before: --force makes a new one)" if row["duplicate"] else ""
 
 
-def _read_again(app: "App", event: int, delivery: Delivery) -> Sequence[NewJob]:
+def _read_again(app: "App", event: int, delivery: Delivery) -> "Parsed":
     from reliq.receiver.accept import parse  # noqa: PLC0415 - see the package's docstring
 
     source = app.sources.get(delivery.source)
@@ -156,24 +166,30 @@ def _read_again(app: "App", event: int, delivery: Delivery) -> Sequence[NewJob]:
     if parsed.error is not None:
         said = printable(scrub(parsed.error))
         raise RequestRefused(f"event {event} cannot be read: {said}; nothing was written")
-    return parsed.jobs
+    return parsed
 
 
-def prune(*, jobs: Age = None, bodies: Age = None) -> None:
-    """Delete finished jobs and expired keys, and empty the bodies of old events."""
+def prune(*, jobs: Age = None, dead: Age = None, bodies: Age = None, json: Json = False) -> None:
+    """
+    Delete what is older than it must be kept: jobs, keys, bodies of events.
 
-    async def work(desk: "Desk", settings: "Settings") -> tuple[timedelta, timedelta, Any]:
-        ages = (
-            settings.keep_jobs if jobs is None else jobs,
-            settings.keep_bodies if bodies is None else bodies,
+    Dead letters, and bodies that could not be read, have an age of their own.
+    """
+
+    async def work(desk: "Desk", settings: "Settings") -> "Mapping[str, int]":
+        return await desk.prune(
+            jobs=settings.keep_jobs if jobs is None else jobs,
+            dead=settings.keep_dead if dead is None else dead,
+            bodies=settings.keep_bodies if bodies is None else bodies,
         )
-        return *ages, await desk.prune(jobs=ages[0], bodies=ages[1])
 
-    jobs_age, bodies_age, pruned = _at_desk(work)
+    pruned = _at_desk(work)
+    if json:
+        print_json(dict(pruned))
+        return
     typer.echo(
-        f"deleted {plural(pruned['jobs'], 'job')} finished over {format_duration(jobs_age)} ago "
-        f"and {plural(pruned['keys'], 'expired key')}, emptied "
-        f"{plural(pruned['bodies'], 'event')} older than {format_duration(bodies_age)}"
+        f"deleted {plural(pruned['jobs'], 'finished job')} and {plural(pruned['keys'], 'expired key')}"
+        f", emptied the bodies of {plural(pruned['bodies'], 'event')}"
     )
 
 

@@ -53,6 +53,13 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     console().print(table)
 
 
+def print_entry(line: str, detail: str) -> None:
+    """Print one thing as a line, and what it says below, on as many lines as it has."""
+    print(line)  # noqa: T201 - this is the screen
+    for below in detail.splitlines():
+        print(f"    {below}")  # noqa: T201
+
+
 def words(value: object) -> str:
     """Write a value for people: an instant to the second, a duration in its units."""
     match value:

@@ -4,7 +4,8 @@ What may be shown of a payload, a header or an error text.
 A person who looks at a job needs its shape and its ids, and never a password. What is masked
 is decided by the name a value goes by (`api_key`, `accessToken`, `Authorization`), and in free
 text also by its look (`Bearer …`, `user:password@`, a Telegram bot's token). It masks too
-much rather than too little, and it is for screens: what is stored stays as it came.
+much rather than too little. Error texts are masked before they are stored; payloads and bodies
+stay as they came, and are masked on screens.
 """
 
 import json

@@ -10,6 +10,8 @@ import json
 import re
 from typing import Any, Final
 
+from reliq.domain.redact import scrub
+
 TEXT_MAX: Final = 4_000
 """Characters of an error text that are kept."""
 
@@ -25,7 +27,8 @@ def error_text(error: BaseException | str) -> str:
     """
     Describe an error in one storable text, also one whose `str()` raises.
 
-    An exception reads `TypeName: message`; long texts keep their beginning.
+    An exception reads `TypeName: message`; long texts keep their beginning. What looks like a
+    secret is masked: the text goes to a table, a log and an alert.
     """
     if isinstance(error, str):
         text = error
@@ -34,7 +37,7 @@ def error_text(error: BaseException | str) -> str:
             text = f"{type(error).__name__}: {error}"
         except Exception as unreadable:  # noqa: BLE001 - a broken __str__ may raise anything
             text = f"{type(error).__name__}: (its message raised {type(unreadable).__name__})"
-    text = storable(text)
+    text = scrub(storable(text[: TEXT_MAX * 4]))
     return text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX - 1]}…"
 
 

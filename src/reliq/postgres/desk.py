@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 
-from reliq.domain.event import Delivery
+from reliq.domain.event import Delivery, storable_key
 from reliq.domain.job import EventId, JobId, NewJob
 from reliq.errors import RequestRefused
 from reliq.postgres.enqueue import columns
@@ -104,25 +104,66 @@ class Desk:
                  for name, value in headers.items()]  # fmt: skip
         return Delivery(source=event["source"], headers=pairs, body=event["body"])
 
+    async def list_unreadable(self, *, since: timedelta | None, limit: int) -> list[Row]:
+        """List the newest events that nobody could read and nobody has replayed since."""
+        return await self._fetch("list_unreadable", since, limit)
+
     async def replay_event(
-        self, event_id: EventId, jobs: Sequence[NewJob], *, key_ttl: timedelta, force: bool
+        self,
+        delivery: Delivery,
+        event_id: EventId,
+        *,
+        dedup_key: str | None,
+        jobs: Sequence[NewJob],
+        key_ttl: timedelta,
+        force: bool,
     ) -> list[Row]:
-        """Enqueue the jobs of an event read again: kind, job_id and duplicate for each."""
+        """
+        Enqueue the jobs of an event read again: kind, job_id and duplicate for each.
+
+        The event takes the dedup key that it did not have when it could not be read, so that
+        its next delivery is a duplicate.
+
+        Raises:
+            RequestRefused: it was delivered again since, and that event has the key.
+
+        """
+        if dedup_key is not None:
+            key = storable_key(dedup_key)
+            [row] = await self._fetch("hold_event_key", event_id, delivery.source, key, key_ttl)
+            if row["event_id"] != event_id and not force:
+                raise RequestRefused(
+                    f"event {event_id} is the same fact as event {row['event_id']}, which has "
+                    "its jobs: --force makes them a second time"
+                )
         suffix = f":replay-{secrets.token_hex(4)}" if force else ""
         return await self._fetch("replay_event", event_id, key_ttl, *columns(jobs), suffix)
 
-    async def prune(self, *, jobs: timedelta, bodies: timedelta) -> Mapping[str, int]:
-        """Delete finished jobs and expired keys and empty old bodies, in bounded batches."""
-        pruned = {"jobs": 0, "bodies": 0, "keys": 0}
+    async def prune(
+        self, *, jobs: timedelta, dead: timedelta, bodies: timedelta
+    ) -> Mapping[str, int]:
+        """
+        Delete finished jobs and expired keys and empty old bodies, in bounded batches.
+
+        Each age counts from the end of a job or the arrival of an event; `dead` is for dead
+        letters, and for bodies that were never read.
+        """
+        pruned = {
+            "jobs": await self._walk("prune_jobs", jobs, dead),
+            "bodies": await self._walk("prune_bodies", bodies, dead),
+            "keys": 0,
+        }
+        while (count := (await self._fetch("prune_keys", PRUNE_BATCH))[0]["pruned"]) > 0:
+            pruned["keys"] += count
+        return pruned
+
+    async def _walk(self, name: str, *ages: timedelta) -> int:
+        pruned = 0
         after: int | None = 0
         while after is not None:
-            [row] = await self._fetch("prune_jobs", jobs, after, PRUNE_BATCH)
-            pruned["jobs"] += row["pruned"]
+            [row] = await self._fetch(name, *ages, after, PRUNE_BATCH)
+            pruned += row["pruned"]
             after = row["walked_to"]
-        while (rows := await self._fetch("prune_bodies", bodies, PRUNE_BATCH))[0]["pruned"] > 0:
-            pruned["bodies"] += rows[0]["pruned"]
-        while (rows := await self._fetch("prune_keys", PRUNE_BATCH))[0]["pruned"] > 0:
-            pruned["keys"] += rows[0]["pruned"]
         return pruned
 
     async def examine(self) -> Row:

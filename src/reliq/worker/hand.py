@@ -54,6 +54,9 @@ class Attempt:
     is_settling: bool = False
     """Its settlement is on the way or written: a renewal that misses it has not lost it."""
     is_settled: bool = False
+    ended_at_s: float | None = None
+    where: str | None = None
+    """The line of the handler that raised, as `shop.py:12 in send_receipt`."""
     thread_ended: anyio.Event | None = None
     """Set when the thread of a plain function has really ended, also after it was abandoned."""
 

@@ -15,6 +15,7 @@ import structlog
 from reliq.errors import StoreError
 from reliq.ports import Leases
 from reliq.worker.hand import Attempt, Hand, now_s
+from reliq.worker.lines import lease_lost
 
 log = structlog.get_logger()
 
@@ -75,6 +76,5 @@ class Keeper:
         if attempt.is_settling:  # the settlement is on its way and will say how it went
             self.hand.drop(attempt)
             return
-        job_id, fence = attempt.claim.held
-        log.warning("lease.lost", job_id=job_id, fence=fence, why=why)
+        lease_lost(attempt, why)
         self.hand.lose(attempt)

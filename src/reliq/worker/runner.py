@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from pathlib import PurePath
 from typing import Any
 
 import anyio
@@ -19,10 +20,22 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 
 from reliq.app import App, Handler, Job, Run
-from reliq.domain.outcome import Again, Done, Ending, GiveUp, Outcome, Raised, Stopped, TimedOut
+from reliq.domain.outcome import (
+    Again,
+    Done,
+    Ending,
+    GiveUp,
+    Outcome,
+    Raised,
+    Stopped,
+    Succeed,
+    TimedOut,
+)
+from reliq.domain.text import error_text
 from reliq.errors import LeaseLost
 from reliq.ports import Queue
 from reliq.worker.hand import Attempt, Cut, now_s
+from reliq.worker.lines import attempt_ended, raised_after_commit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +68,15 @@ class Runner:
         with attempt.scope:
             if attempt.cut is None:
                 ending = await self._ending(handler, attempt)
-        if attempt.is_settled or attempt.cut is Cut.LOST:
+        attempt.ended_at_s = now_s()
+        if isinstance(ending, Raised):
+            attempt.where = _where(ending.error)
+        if attempt.is_settled:
+            attempt_ended(attempt, Succeed())
+            if isinstance(ending, Raised):
+                raised_after_commit(attempt, error_text(ending.error))
             return None
-        match ending:
-            case Raised(LeaseLost()):
-                return None
-            case Done() | Again() | GiveUp() if attempt.cut is Cut.STOPPED:
-                return ending
-            case _ if attempt.cut is Cut.STOPPED:
-                return Stopped()
-            case _ if attempt.scope.cancel_called:
-                return TimedOut(limit)
-            case _:
-                return ending
+        return _judged(attempt, ending, limit)
 
     async def _ending(self, handler: Handler, attempt: Attempt) -> Ending:
         try:
@@ -105,6 +114,8 @@ class Runner:
 
     @asynccontextmanager
     async def _transaction(self, attempt: Attempt) -> AsyncIterator[Any]:
+        if attempt.is_settled:
+            raise RuntimeError("job.transaction() settles the job: it can be used once an attempt")
         try:
             async with self.queue.transaction(attempt.claim) as transaction:
                 yield transaction
@@ -113,6 +124,30 @@ class Runner:
             attempt.is_settling = False
             raise
         attempt.is_settled = True
+
+
+def _judged(attempt: Attempt, ending: Ending | None, limit: timedelta) -> Ending | None:
+    """Set what the handler said against how it was stopped, if it was."""
+    match attempt.cut, ending:
+        case (Cut.LOST, _) | (_, Raised(LeaseLost())):
+            return None
+        case Cut.STOPPED, Done() | Again() | GiveUp():
+            return ending
+        case Cut.STOPPED, _:
+            return Stopped()
+        case _:
+            return TimedOut(limit) if attempt.scope.cancel_called else ending
+
+
+def _where(error: BaseException) -> str | None:
+    """Name the last line of a traceback, without the text of the error."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None:
+        return None
+    code = traceback.tb_frame.f_code
+    return f"{PurePath(code.co_filename).name}:{traceback.tb_lineno} in {code.co_name}"
 
 
 def _is_async(run: Run) -> bool:

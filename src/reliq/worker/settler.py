@@ -13,11 +13,11 @@ from itertools import groupby
 import anyio
 import structlog
 
-from reliq.app import ALERT_KIND
-from reliq.domain.outcome import Bury, Requeue, Settlement, Succeed
+from reliq.domain.outcome import Settlement
 from reliq.errors import StoreError
 from reliq.ports import Queue, Settled
 from reliq.worker.hand import Attempt, Hand, now_s
+from reliq.worker.lines import attempt_ended, lease_lost
 
 log = structlog.get_logger()
 
@@ -35,6 +35,7 @@ class Settler:
     _waiting: list[Item] = field(default_factory=list)
     _more: anyio.Event = field(default_factory=anyio.Event)
     _is_closed: bool = False
+    _is_delayed: bool = False
 
     def settle(self, attempt: Attempt, settlement: Settlement) -> None:
         """Have a settlement written; returns at once."""
@@ -71,9 +72,12 @@ class Settler:
                     [(attempt.claim, settlement) for attempt, settlement in items]
                 )
             except StoreError as error:
-                log.warning("settle.delayed", jobs=len(items), error=str(error))
+                if not self._is_delayed:  # once an outage
+                    log.warning("settle.delayed", jobs=len(items), error=str(error))
+                self._is_delayed = True
                 failed += items
             else:
+                self._is_delayed = False
                 self._note(items, settled)
         return failed
 
@@ -85,7 +89,7 @@ class Settler:
                 items.append((attempt, settlement))
             else:
                 self.hand.drop(attempt)
-                _log_lost(attempt, "not settled in time")
+                lease_lost(attempt, "not settled in time")
         return items
 
     def _note(self, items: Sequence[Item], settled: Settled) -> None:
@@ -94,40 +98,6 @@ class Settler:
             attempt.is_settled = True
             self.hand.drop(attempt)
             if claim.job_id in settled.lost:
-                _log_lost(attempt, "settle refused")
+                lease_lost(attempt, "settle refused")
                 continue
-            log.info(
-                "attempt.ended",
-                job_id=claim.job_id,
-                kind=claim.kind,
-                attempt=claim.attempt,
-                fence=claim.fence,
-                settled=_word(settlement),
-                waited_s=round(claim.waited.total_seconds(), 3),
-                ran_s=round(now_s() - attempt.started_at_s, 3),
-            )
-            if isinstance(settlement, Bury):
-                died = "alert.died" if claim.kind == ALERT_KIND else "job.buried"
-                log.error(
-                    died,
-                    job_id=claim.job_id,
-                    kind=claim.kind,
-                    reason=settlement.reason,
-                    error=settlement.error,
-                    alert_id=settled.alerts.get(claim.job_id),
-                )
-
-
-def _log_lost(attempt: Attempt, why: str) -> None:
-    job_id, fence = attempt.claim.held
-    log.warning("lease.lost", job_id=job_id, fence=fence, why=why)
-
-
-def _word(settlement: Settlement) -> str:
-    match settlement:
-        case Succeed():
-            return "succeeded"
-        case Requeue(ended=ended):
-            return ended
-        case Bury():
-            return "dead"
+            attempt_ended(attempt, settlement, settled.alerts.get(claim.job_id))

@@ -16,9 +16,12 @@ create table reliq.events (
   headers     jsonb       not null,
   body        bytea,                       -- as received; null once pruned
   parse_error text,                        -- why it made no jobs, where it could not be read
-  received_at timestamptz not null default reliq.now()
+  received_at timestamptz not null default reliq.now(),
+  replayed_at timestamptz
 );
 create index events_with_body on reliq.events (id) where body is not null;
+create index events_unreadable on reliq.events (id)
+  where parse_error is not null and replayed_at is null;
 
 -- What makes two deliveries one event. Apart from events, because a key outlives its event.
 create table reliq.event_keys (
@@ -141,6 +144,14 @@ begin
     raise exception 'reliq.enqueue: priority is 0 (first) to 9 (last), not %', enqueue.priority
       using errcode = '22023';
   end if;
+  if jsonb_typeof(coalesce(enqueue.payload, '{}')) <> 'object' then
+    raise exception 'reliq.enqueue: the payload is a JSON object, not %',
+      jsonb_typeof(enqueue.payload) using errcode = '22023';
+  end if;
+  if enqueue.run_in < '0' then
+    raise exception 'reliq.enqueue: run_in is a delay from now, not %', enqueue.run_in
+      using errcode = '22023';
+  end if;
   if enqueue.key is not null then
     select k.job_id into holder from reliq.job_keys k
     where k.scope = enqueue.kind and k.key = enqueue.key and k.expires_at > reliq.now();
@@ -167,7 +178,7 @@ begin
   overriding system value
   values (new_id, enqueue.kind, coalesce(enqueue.payload, '{}'),
           coalesce(enqueue.key, 'job:' || new_id),
-          reliq.now() + greatest(coalesce(enqueue.run_in, '0'), '0'),
+          reliq.now() + coalesce(enqueue.run_in, '0'),
           coalesce(enqueue.queue, 'default'), enqueue.priority, enqueue.event_id);
   return query select new_id, false;
 end

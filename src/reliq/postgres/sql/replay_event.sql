@@ -11,8 +11,11 @@
 --   $9  suffix      text
 --
 -- A suffix unique to this replay makes every job a new one; an empty one makes none twice.
--- Reads:   index job_keys_pkey
+-- Reads:   index job_keys_pkey, events_pkey
 -- Returns: kind text, job_id bigint, duplicate boolean
+with noted as (
+  update reliq.events set replayed_at = reliq.now() where id = $1
+)
 select w.kind, job.job_id, job.duplicate
 from (
   select t.*, row_number() over (partition by t.kind, t.key is null order by t.ord) as place
