@@ -117,7 +117,7 @@ def settle(ending: Ending, claim: Claim, policy: RetryPolicy, roll: float) -> Se
     to; asked to wait longer than the policy allows, the job is dead rather than early.
     """
     if isinstance(ending, Raised):
-        ending = Raised(_cause(ending.error))
+        ending = Raised(cause(ending.error))
     match ending:
         case Done():
             return Succeed()
@@ -150,8 +150,8 @@ def settle(ending: Ending, claim: Claim, policy: RetryPolicy, roll: float) -> Se
             assert_never(ending)
 
 
-def _cause(error: BaseException) -> BaseException:
-    """Take a lone error out of the groups that a handler's task groups wrapped it in."""
+def cause(error: BaseException) -> BaseException:
+    """Take a lone error out of the groups that task groups wrapped it in."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

@@ -14,6 +14,7 @@ from reliq.postgres.inbox import PostgresInbox
 from reliq.postgres.listen import Bell
 from reliq.receiver.asgi import make_asgi
 from reliq.settings import Settings
+from reliq.wiring.sockets import listening
 from reliq.wiring.stores import database
 
 log = structlog.get_logger()
@@ -26,8 +27,14 @@ DRAIN_S = 10
 
 
 async def serve(settings: Settings, app: App) -> None:
-    """Receive until told to stop; open requests are answered first."""
-    store = database(settings)
+    """
+    Receive until told to stop; open requests are answered first.
+
+    Raises:
+        ConfigInvalid: the port cannot be had.
+
+    """
+    store, place = database(settings), listening(settings.host, settings.port, "RELIQ_PORT")
     bell = Bell(store)
     async with store.pool("reliq receiver", POOL) as pool:
         inbox = PostgresInbox(
@@ -42,16 +49,15 @@ async def serve(settings: Settings, app: App) -> None:
         )
         server = _Server(
             uvicorn.Config(
-                asgi, host=settings.host, port=settings.port, log_level="warning",
-                access_log=False, lifespan="off", server_header=False,
+                asgi, log_config=None, access_log=False, lifespan="off", server_header=False,
                 timeout_graceful_shutdown=DRAIN_S,
             )
         )  # fmt: skip
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(bell.run)
             tasks.start_soon(server.heed_signals)
-            log.info("receiver.started", host=settings.host, port=settings.port)
-            await server.serve()
+            log.info("receiver.started", host=settings.host, port=place.getsockname()[1])
+            await server.serve(sockets=[place])
             tasks.cancel_scope.cancel()
     for close in app.close:
         await close()

@@ -21,6 +21,7 @@ from reliq.postgres.listen import listen
 from reliq.postgres.migrate import why_not_current
 from reliq.postgres.queue import PostgresQueue
 from reliq.settings import Settings
+from reliq.wiring.sockets import listening
 from reliq.wiring.stores import database
 from reliq.worker.availability import Availability
 from reliq.worker.beats import Noticing, Reaping, Scheduling, every
@@ -44,6 +45,7 @@ async def work(settings: Settings, app: App, *, exit_on_db_error: bool = False) 
     Run a worker until it is told to stop.
 
     Raises:
+        ConfigInvalid: the port of its health answers cannot be had.
         SchemaMismatch: the tables are not those this version needs.
         StoreUnavailable: the database was away for longer than the budget, which is nothing
             with `exit_on_db_error`.
@@ -51,6 +53,7 @@ async def work(settings: Settings, app: App, *, exit_on_db_error: bool = False) 
     """
     budget_s = 0.0 if exit_on_db_error else settings.db_budget.total_seconds()
     process = _Process(settings, app, Availability(budget_s))
+    process.listen()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(process.heed_signals)
         tasks.start_soon(process.watch_budget, tasks.cancel_scope)
@@ -73,6 +76,12 @@ class _Process:
         self.hand = Hand(asyncio.get_running_loop(), settings.lease.total_seconds())
         self.wakeup = Wakeup(poll_s=settings.poll.total_seconds(), dice=self.dice)
         self.stop, self.stop_now = anyio.Event(), anyio.Event()
+        self.health: socket.socket | None = None
+
+    def listen(self) -> None:
+        """Take the port of the health answers, if there is to be one."""
+        if (port := self.settings.health_port) is not None:
+            self.health = listening(self.settings.host, port, "RELIQ_HEALTH_PORT")
 
     async def run(self) -> None:
         """Wait for the schema, then work; when it returns, everything is settled or handed back."""
@@ -164,16 +173,16 @@ class _Process:
             async with anyio.create_task_group() as tasks:
                 for task in (keeper.run, *beats):
                     tasks.start_soon(task)
-                if settings.health_port is not None:
-                    tasks.start_soon(self._serve_health, settings.health_port)
+                if self.health is not None:
+                    tasks.start_soon(self._serve_health, self.health)
                 await stop.wait()
                 tasks.cancel_scope.cancel()
 
-    async def _serve_health(self, port: int) -> None:
+    async def _serve_health(self, place: socket.socket) -> None:
         # An HTTP server costs a quarter of a second of imports, and most workers have none.
         from reliq.worker.health import serve_health  # noqa: PLC0415
 
-        await serve_health(self.settings.host, port, self.availability, self.stop)
+        await serve_health(place, self.availability, self.stop)
 
     async def _await_schema(self, pool: asyncpg.Pool) -> bool:
         """Wait until the tables are the right ones; False when told to stop meanwhile."""

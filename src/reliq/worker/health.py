@@ -1,5 +1,7 @@
 """`/health` and `/ready` of a worker, answered by the second loop."""
 
+import socket
+
 import anyio
 import uvicorn
 from starlette.applications import Starlette
@@ -11,19 +13,19 @@ from reliq.worker.availability import Availability
 
 
 async def serve_health(
-    host: str, port: int, availability: Availability, stopping: anyio.Event
+    place: socket.socket, availability: Availability, stopping: anyio.Event
 ) -> None:
     """Answer until cancelled: alive; ready while the database answers and no stop was asked for."""
 
     async def health(_: Request) -> JSONResponse:
-        return JSONResponse({"status": "ok"})
+        return JSONResponse({"alive": True})
 
     async def ready(_: Request) -> JSONResponse:
         reason = "the worker is stopping" if stopping.is_set() else availability.reason
         if reason is None:
-            return JSONResponse({"status": "ready"})
-        return JSONResponse({"status": "not ready", "reason": reason}, status_code=503)
+            return JSONResponse({"ready": True})
+        return JSONResponse({"ready": False, "reason": reason}, status_code=503)
 
     app = Starlette(routes=[Route("/health", health), Route("/ready", ready)])
-    config = uvicorn.Config(app, host=host, port=port, log_level="warning", lifespan="off")
-    await uvicorn.Server(config).serve()
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
+    await uvicorn.Server(config).serve(sockets=[place])
