@@ -491,7 +491,7 @@ def test_doctor_reports_jobs_that_nobody_works_off(reliq, sql, clock):
     assert code == 1
     assert document["figures"]["due"] == 1
     assert 600 <= document["figures"]["oldest_due"] < 700
-    assert "do workers run?" in findings["due"]["text"]
+    assert "0 workers listening" in findings["due"]["text"]
 
 
 def test_doctor_asks_for_a_migration(reliq, sql):

@@ -70,6 +70,8 @@ def test_a_good_file_loads():
          "11:48: load.0.deliver.every: 10 is no duration: write it with its unit"),
         ("poll: 3s", "poll: 1s",
          "7:18: poll is 17ms at timescale 60: at least 20ms, or the run measures the machine"),
+        ("e: request}, at_least", "e: reqest}, at_least",
+         "20:29: expect.sometimes.0.count: upstream tells of no 'reqest': did you mean 'request'?"),
         ("status: 200", "status: 200, status: 502", "9:29: 'status' occurs twice: keep one"),
         ("sometimes:\n    - {what: a call, count: {src: upstream, e: request}, at_least: 1}",
          "sometimes: []",

@@ -39,7 +39,8 @@ def dev(*, port: Annotated[int, typer.Option(help="The receiver's port.")] = 800
 
     from reliq.demo.dev import dev as run  # noqa: PLC0415
 
-    raise typer.Exit(_until_stopped(lambda: anyio.run(run, port)))
+    code = _until_stopped(lambda: anyio.run(run, port))
+    raise typer.Exit(0 if code == STOPPED else code)  # to be stopped is how it is meant to end
 
 
 def _until_stopped(run: Callable[[], int]) -> int:

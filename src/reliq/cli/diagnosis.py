@@ -4,11 +4,12 @@ From figures to findings: what `reliq doctor` makes of what it measured, pure.
 A finding is well, or it needs a person. What nobody has to act on is well, however unusual.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Literal
 
+from reliq.app import ALERT_KIND
 from reliq.cli.screen import plural
 from reliq.domain.duration import format_duration
 
@@ -49,13 +50,14 @@ class Measured:
     What could be found out.
 
     `away` and `mismatch` say why there is no more: the database, or its schema. `kinds` are
-    those of the App, or None where it did not load.
+    those the App handles, or None where it did not load.
     """
 
     away: str | None = None
     mismatch: str | None = None
     clocks: Clocks | None = None
     figures: Mapping[str, Any] | None = None
+    kinds: Collection[str] | None = None
     unknown_kinds: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -78,7 +80,8 @@ def diagnose(measured: Measured) -> list[Finding]:
     found.append(Finding("schema", well=True, text="current"))
     if measured.figures is not None:
         found += _server(measured.figures)
-        found += _jobs(measured.figures, measured.unknown_kinds)
+        found += _jobs(measured.figures)
+        found += [_alerts(measured), _kinds(measured)]
     return found
 
 
@@ -125,14 +128,23 @@ def _server(figures: Mapping[str, Any]) -> Iterator[Finding]:
     )
 
 
-def _jobs(figures: Mapping[str, Any], unknown: Mapping[str, int]) -> Iterator[Finding]:
+def _jobs(figures: Mapping[str, Any]) -> Iterator[Finding]:
+    unread = figures["unreadable"]
+    yield Finding(
+        "deliveries",
+        well=not unread,
+        text=f"{unread} could not be read: see `reliq failed`, then replay"
+        if unread
+        else "all read",
+    )
     due, oldest = figures["due"], figures["oldest_due"]
     late = oldest is not None and oldest > DUE_AGE_MAX
     since = f", the oldest for {format_duration(_whole(oldest))}" if oldest is not None else ""
     yield Finding(
         "due",
         well=not late,
-        text=f"{plural(due, 'job')} due{since}" + (": do workers run?" if late else ""),
+        text=f"{plural(due, 'job')} due{since}; {plural(figures['workers'], 'worker')} listening"
+        + (": too few, or none that knows the kind?" if late else ""),
     )
     dead, left = figures["dead_last_day"], figures["open_last_day"]
     yield Finding(
@@ -141,20 +153,29 @@ def _jobs(figures: Mapping[str, Any], unknown: Mapping[str, int]) -> Iterator[Fi
         text=f"{plural(dead, 'job')} died in the last day"
         + (f", {left} not made anew: see `reliq failed --since 1d`" if left else ""),
     )
-    alerts = figures["open_alerts"]
-    yield Finding(
-        "alerts",
-        well=not alerts,
-        text=f"{plural(alerts, 'alert')} never arrived: see `reliq failed --kind alert`"
-        if alerts
-        else "none lost",
-    )
+
+
+def _alerts(measured: Measured) -> Finding:
+    lost = (measured.figures or {})["open_alerts"]
+    if lost:
+        text = f"{plural(lost, 'alert')} never arrived: see `reliq failed --kind alert`"
+    elif measured.kinds is not None and ALERT_KIND not in measured.kinds:
+        text = "this App handles no `alert` jobs: nobody is told when a job dies"
+    else:
+        text = "none lost"
+    return Finding("alerts", well=not lost, text=text)
+
+
+def _kinds(measured: Measured) -> Finding:
+    unknown = measured.unknown_kinds
     listed = ", ".join(f"{kind} ({plural(jobs, 'job')})" for kind, jobs in unknown.items())
-    yield Finding(
-        "kinds",
-        well=not unknown,
-        text=f"due, but this App has no handler: {listed}" if unknown else "all due ones have one",
-    )
+    if measured.kinds is None:
+        text = "not looked at: the App did not load"
+    elif unknown:
+        text = f"due, but this App has no handler: {listed}"
+    else:
+        text = "every job that is due has a handler"
+    return Finding("kinds", well=not unknown, text=text)
 
 
 def _whole(age: timedelta) -> timedelta:

@@ -68,7 +68,8 @@ async def _measure(settings: "Settings", app: "App | None") -> Measured:
             if mismatch is None:
                 unknown = {} if app is None else await desk.find_unknown_kinds(list(app.handlers))
                 figures = await desk.examine()
-                return Measured(clocks=clocks, figures=figures, unknown_kinds=unknown)
+                kinds = None if app is None else list(app.handlers)
+                return Measured(clocks=clocks, figures=figures, kinds=kinds, unknown_kinds=unknown)
     except StoreUnavailable as error:
         return Measured(away=str(error))
     except SchemaMismatch as error:  # it changed while we looked

@@ -16,7 +16,7 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from reliq.demo.stack import RELIQ, Stack, running
+from reliq.demo.stack import RELIQ, Place, Stack, running
 from reliq.demo.standin import ALERT_CHAT, StandIn, stand_in
 from reliq.demo.steps import GITHUB_SECRET, Check, Demo, judge, send_all
 from reliq.demo.timeline import follow, show_timelines
@@ -43,7 +43,7 @@ async def _demo(console: Console, keep: bool) -> int:  # noqa: FBT001 - anyio.ru
             secret = {"site": secrets.token_hex(32), "telegram": secrets.token_urlsafe(32)}
             began = time.monotonic()
             console.print("[bold]Starting[/bold] Postgres, `reliq serve`, `reliq worker` …")
-            async with running(folder, data=None, env=_settings(upstream, secret)) as stack:
+            async with running(folder, place=Place(), env=_settings(upstream, secret)) as stack:
                 console.print(f"  ready after {time.monotonic() - began:.1f} s\n")
                 checks = await _play(console, stack, upstream, secret)
                 is_good = _report(console, checks)

@@ -51,22 +51,29 @@ class Stack:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where Postgres keeps its data and listens; None for places of the moment."""
+
+    folder: Path | None = None
+    port: int | None = None
+
+
 @asynccontextmanager
 async def running(
-    folder: Path, *, data: Path | None, env: Mapping[str, str], port: int | None = None
+    folder: Path, *, place: Place, env: Mapping[str, str], port: int | None = None
 ) -> AsyncIterator[Stack]:
     """
     Start it all, migrate, wait until both processes are ready; end it all in order.
 
-    Logs go to `folder`; the database's files to `data`, or to a place that is removed.
-    `env` holds the settings of the two processes besides the database's address and ports.
+    Logs go to `folder`. `env` holds the settings of the two processes besides the database's address and ports.
 
     Raises:
         HarnessError: a process did not become ready.
 
     """
     await anyio.Path(folder).mkdir(parents=True, exist_ok=True)
-    async with _server(data) as server:
+    async with _server(place) as server:
         dsn = server.dsn()
         await migrate(dsn)
         port, health = port or free_port(), free_port()
@@ -89,8 +96,8 @@ async def running(
 
 
 @asynccontextmanager
-async def _server(data: Path | None) -> AsyncIterator[PostgresServer]:
-    opening = open_server("embedded", folder=data)
+async def _server(place: Place) -> AsyncIterator[PostgresServer]:
+    opening = open_server("embedded", folder=place.folder, port=place.port)
     server = await anyio.to_thread.run_sync(opening.__enter__)
     try:
         yield server

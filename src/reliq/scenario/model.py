@@ -7,7 +7,8 @@ The first half of the file model in the design; more triggers, faults and loads 
 of `When`, `Do` and `Load`.
 """
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -28,6 +29,17 @@ def _real(value: object) -> object:
 
 Real = Annotated[timedelta, BeforeValidator(_real)]
 Source = Literal["driver", "rows", "upstream", "process", "fault"]
+
+EVENTS: Final[Mapping[Source, tuple[str, ...]]] = {
+    "driver": ("delivery",),
+    "rows": (
+        "event", "job", "claim", "succeeded", "failed", "again", "release", "lease-lost", "dead",
+    ),
+    "upstream": ("request", "response"),
+    "process": ("started", "exited"),
+    "fault": ("fired",),
+}  # fmt: skip
+"""What each witness speaks of; a pattern with another word would never fit anything."""
 
 
 class Strict(BaseModel):
@@ -114,6 +126,14 @@ class Pattern(BaseModel):
 
     src: Source
     e: str
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.e not in (words := EVENTS[self.src]):
+            near = difflib.get_close_matches(self.e, words, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it tells of {', '.join(words)}"
+            raise ValueError(f"{self.src} tells of no {self.e!r}: {hint}")
+        return self
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 -- examine: what `doctor` asks the database in one go.
 --
 -- `open` are dead letters from which no person has made a new job.
--- Reads:   index jobs_ready, attempts_buried, jobs_requeued_from
--- Returns: server_version text, due bigint, oldest_due interval, dead_last_day bigint,
---          open_last_day bigint, open_alerts bigint, seqscan text,
---          oldest_snapshot interval, synchronous_commit text
+-- `workers` counts the connections on which workers listen.
+-- Reads:   index jobs_ready, attempts_buried, jobs_requeued_from, events_unreadable
+-- Returns: server_version text, due bigint, oldest_due interval, workers bigint,
+--          unreadable bigint, dead_last_day bigint, open_last_day bigint,
+--          open_alerts bigint, seqscan text, oldest_snapshot interval,
+--          synchronous_commit text
 with due as (
   select count(*) as n, min(j.run_at) as oldest
   from reliq.lanes() as lane cross join lateral (
@@ -20,6 +22,10 @@ dead as (
 select current_setting('server_version') as server_version,
        (select n from due) as due,
        (select reliq.now() - oldest from due) as oldest_due,
+       (select count(*) from pg_stat_activity
+        where application_name = 'reliq listen' and datname = current_database()) as workers,
+       (select count(*) from reliq.events
+        where parse_error is not null and replayed_at is null) as unreadable,
        (select count(*) from dead where fresh) as dead_last_day,
        (select count(*) from dead where fresh and open) as open_last_day,
        (select count(*) from dead where alert and open) as open_alerts,
