@@ -173,7 +173,7 @@ class Desk:
 
     async def read_clock(self) -> datetime:
         """Read the database's clock, for comparison with another."""
-        [row] = await self._fetch("read_clock")
+        [row] = await self._fetch("tell_time")
         now: datetime = row["now"]
         return now
 
