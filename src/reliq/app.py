@@ -12,6 +12,7 @@ app = App(
 A new automation is one source, one handler, or both; nothing registers itself by import.
 """
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -76,7 +77,8 @@ class Job:
 
         `async with job.transaction() as tx:` yields an asyncpg connection inside a
         transaction. At the end of the block the job is settled in that transaction, under its
-        fence: either all of it commits and the job has succeeded, or nothing was written.
+        fence: either all of it commits and the job has succeeded, or nothing was written. The
+        server ends a transaction that idles for half a lease: wait for others before it.
 
         Raises:
             LeaseLost: at the end of the block, when the job is no longer ours.
@@ -144,6 +146,8 @@ class App:
         for kind in self.handlers:
             if not callable(run := self.handler(kind).run):
                 raise TypeError(f"handlers[{kind!r}] is neither a function nor a Handler: {run!r}")
+            if inspect.isgeneratorfunction(run) or inspect.isasyncgenfunction(run):
+                raise TypeError(f"handlers[{kind!r}] is a generator: nothing would run it")
         for schedule in self.schedules:
             if schedule.kind not in self.handlers:
                 raise ValueError(

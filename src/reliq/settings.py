@@ -35,7 +35,10 @@ MASK: Final = "********"
 _NESTED: Final = "__"
 _PLACEHOLDER: Final = SecretStr("postgresql://nowhere/none")
 
-_ADDRESS: Final = re.compile(r"postgres(?:ql)?://\S+")
+_HOST: Final = r"(?:[\w.%~-]*|\[[0-9a-fA-F:.]+\])(?::\d+)?"
+_ADDRESS: Final = re.compile(
+    rf"postgres(?:ql)?://(?:[^@/?#\s]*@)?{_HOST}(?:,{_HOST})*(?:/[^?#\s]*)?(?:\?[^#\s]*)?"
+)
 _WITHOUT_PASSWORD: Final = re.compile(
     r"postgres(?:ql)?://(?:[^@/?#]*@)?([\w.,-]*|\[[0-9a-f:]+\])(:\d+)?/([^@/?#]*)(?:\?[^@]*)?"
 )
@@ -47,7 +50,10 @@ def _duration(value: object) -> object:
 
 def _address(value: SecretStr) -> SecretStr:
     if not _ADDRESS.fullmatch(value.get_secret_value()):
-        raise ValueError("write it as postgresql://user:password@host:5432/database")
+        raise ValueError(
+            "write it as postgresql://user:password@host:5432/database, "
+            "the characters / ? # @ of a password as %2F %3F %23 %40"
+        )
     return value
 
 

@@ -101,6 +101,9 @@ async def test_the_sql_function_is_the_same_door(pool, queue: PostgresQueue):
     ("arguments", "says"),
     [
         ("''", "needs a kind"),
+        ("null", "needs a kind"),
+        ("repeat('k', 201)", "1 to 200 bytes"),
+        ("'job', queue => repeat('q', 201)", "1 to 200 bytes"),
         ("'job', priority => 10", "0 (first) to 9"),
         ("'job', key => repeat('k', 513)", "at most 512 bytes"),
         ("'job', run_in => '-1 s'", "a delay from now"),

@@ -225,6 +225,57 @@ async def test_a_suspect_runs_with_nothing_beside_it(pool, seen: Seen, start: St
     assert before.count("began") == before.count("ended")
 
 
+@pytest.mark.parametrize("deadly", [1, 3])
+async def test_a_job_that_kills_its_worker_goes_down_alone(
+    pool, seen: Seen, start: StartCommand, deadly
+):
+    """A supervisor starts the worker again each time, as in production."""
+    poison = [await enqueue(pool, "deadly", priority=0) for _ in range(deadly)]
+    innocent = [await enqueue(pool, "slow", {"seconds": 0.2}) for _ in range(6)]
+    deaths = 0
+    worker = start("worker")
+    with anyio.fail_after(90):
+        while await pool.fetchval(
+            "select count(*) from reliq.jobs where state in ('queued', 'running')"
+        ):
+            if worker.process.poll() is not None:
+                deaths += 1
+                worker = start("worker")
+            await anyio.sleep(0.05)
+
+    assert {(await seen.job(job.job_id))["state"] for job in innocent} == {"succeeded"}
+    ends = [await seen.job(job.job_id) for job in poison]
+    assert {(end["state"], end["dead_reason"]) for end in ends} == {("dead", "poison")}
+    assert deaths <= 2 + deadly
+
+
+async def test_a_hung_thread_does_not_keep_a_suspect_from_running(
+    pool, seen: Seen, start: StartCommand
+):
+    await enqueue(pool, "hung.plain", {"seconds": 60})
+    start("worker", retry_attempts="1")
+    await seen.wait_for("began")
+    await seen.at_rest()
+    suspect = await enqueue(pool, "quick")
+    await pool.execute("update reliq.jobs set lost_leases = 2 where id = $1", suspect.job_id)
+
+    await seen.wait_for("ran")
+
+
+@pytest.mark.parametrize("kind", ["leaking", "interrupting"])
+async def test_a_handler_that_breaks_its_own_task_breaks_no_other(
+    pool, seen: Seen, start: StartCommand, kind
+):
+    made = await enqueue(pool, kind)
+    worker = start("worker", retry_attempts="1")
+    await enqueue(pool, "quick")
+
+    await seen.wait_for("ran")
+    await seen.at_rest()
+    assert (await seen.job(made.job_id))["state"] in {"dead", "succeeded"}
+    assert worker.process.poll() is None
+
+
 # Signals ----------------------------------------------------------------------------------------
 
 

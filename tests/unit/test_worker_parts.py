@@ -2,16 +2,18 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import anyio
 import pytest
 
-from reliq.domain.job import JobId
+from reliq.domain.job import Claim, Fence, JobId
 from reliq.domain.outcome import Settlement, Succeed
-from reliq.errors import StoreUnavailable
+from reliq.errors import RequestRefused, StoreUnavailable
 from reliq.ports import Settled
 from reliq.worker.availability import Availability
 from reliq.worker.beats import every
+from reliq.worker.hand import HEARD_MAX, Cut, now_s
 from reliq.worker.places import Places
 from reliq.worker.settler import Settler
 from reliq.worker.wakeup import Wakeup
@@ -83,12 +85,14 @@ class Flaky:
     def __init__(self, away: int) -> None:
         self.away = away
         self.written: list[JobId] = []
+        self.fences: list[int] = []
 
-    async def settle_jobs(self, settlements: Sequence[tuple[object, Settlement]]) -> Settled:
+    async def settle_jobs(self, settlements: Sequence[tuple[Claim, Settlement]]) -> Settled:
         if self.away:
             self.away -= 1
             raise StoreUnavailable("away")
         self.written += [claim.job_id for claim, _ in settlements]
+        self.fences += [claim.fence for claim, _ in settlements]
         return Settled(frozenset(), {})
 
 
@@ -123,3 +127,71 @@ async def test_an_ending_whose_lease_is_over_is_left_to_the_reaper():
 async def test_without_a_hint_the_poll_comes():
     with anyio.fail_after(5):
         await Wakeup(poll_s=0.01, dice=DICE).next(anyio.Event())
+
+
+async def test_two_endings_of_one_job_never_share_a_batch():
+    """The first one's lease ended before the second was claimed: only the second counts."""
+    hand, store = new_hand(), Flaky(away=0)
+    settler = Settler(queue=store, hand=hand, retry_s=0.01, dice=DICE)
+    old, new = take(hand), replace(take(hand), claim=replace(claim(), fence=Fence(2)))
+    for attempt in (new, old):
+        settler.settle(attempt, Succeed())
+    settler.close()
+
+    with anyio.fail_after(5):
+        await settler.run()
+
+    assert store.fences == [2]
+
+
+class Picky(Flaky):
+    """Refuses every batch that holds job 2."""
+
+    async def settle_jobs(self, settlements: Sequence[tuple[Claim, Settlement]]) -> Settled:
+        if any(claim.job_id == 2 for claim, _ in settlements):
+            raise RequestRefused("the database refuses a value")
+        return await super().settle_jobs(settlements)
+
+
+async def test_an_ending_that_no_table_takes_does_not_take_others_with_it():
+    hand, store = new_hand(), Picky(away=0)
+    settler = Settler(queue=store, hand=hand, retry_s=0.01, dice=DICE)
+    for number in (1, 2, 3):
+        [attempt] = hand.take([replace(claim(), job_id=JobId(number))], now_s())
+        settler.settle(attempt, Succeed())
+    settler.close()
+
+    with anyio.fail_after(5):
+        await settler.run()
+
+    assert store.written == [1, 3]
+
+
+async def test_a_job_claimed_anew_stops_the_attempt_before():
+    hand = new_hand()
+    old = take(hand)
+
+    hand.take([replace(claim(), fence=Fence(2))], now_s())
+
+    assert old.cut is Cut.LOST
+
+
+async def test_what_is_held_is_never_unheard_of_however_much_came_after():
+    hand = new_hand()
+    take(hand)
+
+    for number in range(2, HEARD_MAX + 10):
+        [attempt] = hand.take([replace(claim(), job_id=JobId(number))], now_s())
+        hand.drop(attempt)
+
+    assert claim().held in hand.heard()
+
+
+async def test_an_abandoned_thread_keeps_its_place_and_holds_up_nobody():
+    places = Places(2)
+    places.enter()
+    places.end()
+
+    with anyio.fail_after(5):
+        await places.all_ended()
+    assert places.free == 1

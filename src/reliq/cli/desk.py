@@ -129,7 +129,8 @@ def replay(event: Event, *, force: Force = False, json: Json = False) -> None:
 
     async def work(desk: "Desk", settings: "Settings") -> "list[Row]":
         app = load_app(settings)
-        delivery = await desk.delivery(EventId(event))
+        age_max = None if force else settings.keep_keys
+        delivery = await desk.delivery(EventId(event), age_max=age_max)
         parsed = _read_again(app, event, delivery)
         return await desk.replay_event(
             delivery, EventId(event), dedup_key=parsed.dedup_key, jobs=parsed.jobs,

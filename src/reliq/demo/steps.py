@@ -167,7 +167,7 @@ async def _judge_refusals(demo: Demo) -> list[Check]:
 async def _judge_github(demo: Demo) -> list[Check]:
     status, told = demo.answer("github")
     event = await demo.desk.show_event(EventId(told["id"]))
-    delivery = await demo.desk.delivery(EventId(told["id"]))
+    delivery = await demo.desk.delivery(EventId(told["id"]), age_max=None)
     return [
         Check("GitHub's example, signed, not JSON: 202, no jobs", f"{status}, {told}",
               (status, told.get("jobs")) == (202, 0)),

@@ -151,8 +151,11 @@ def settle(ending: Ending, claim: Claim, policy: RetryPolicy, roll: float) -> Se
 
 
 def cause(error: BaseException) -> BaseException:
-    """Take a lone error out of the groups that task groups wrapped it in."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+    """Take an error out of the groups that task groups wrapped it in, if it speaks for all."""
+    while isinstance(error, BaseExceptionGroup) and (
+        len(error.exceptions) == 1
+        or all(isinstance(cause(each), PermanentError) for each in error.exceptions)
+    ):
         error = error.exceptions[0]
     return error
 

@@ -3,7 +3,7 @@
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -88,17 +88,26 @@ class Desk:
             )
         return JobId(row["job_id"]), row["fresh"]
 
-    async def delivery(self, event_id: EventId) -> Delivery:
+    async def delivery(self, event_id: EventId, *, age_max: timedelta | None) -> Delivery:
         """
         Rebuild a delivery from what was stored of it.
 
+        `age_max` is how long the keys of its jobs are remembered; None asks for it at any age.
+
         Raises:
-            RequestRefused: there is no such event, or its body was pruned.
+            RequestRefused: there is no such event, its body was pruned, or the keys of the jobs
+                that it made may be forgotten by now.
 
         """
         event = await self.show_event(event_id)
         if event["body"] is None:
             raise RequestRefused(f"the body of event {event_id} was pruned: nothing to read again")
+        was_read = event["parse_error"] is None or event["replayed_at"] is not None
+        if was_read and age_max is not None and event["age"] >= age_max:
+            raise RequestRefused(
+                f"event {event_id} is {event['age'].days} days old, and the keys of its jobs may be "
+                "forgotten: --force makes its jobs again"
+            )
         headers: Mapping[str, str] = event["headers"]
         pairs = [(name.encode("latin-1"), value.encode("latin-1", "replace"))
                  for name, value in headers.items()]  # fmt: skip
@@ -137,6 +146,7 @@ class Desk:
                     "its jobs: --force makes them a second time"
                 )
         suffix = f":replay-{secrets.token_hex(4)}" if force else ""
+        jobs = [job if job.key is None else replace(job, key=job.key + suffix) for job in jobs]
         return await self._fetch("replay_event", event_id, key_ttl, *columns(jobs), suffix)
 
     async def prune(

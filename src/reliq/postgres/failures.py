@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import asyncpg
 
-from reliq.errors import SchemaMismatch, StoreUnavailable
+from reliq.errors import RequestRefused, SchemaMismatch, StoreUnavailable
 
 _SCHEMA = (
     asyncpg.UndefinedTableError,
@@ -38,6 +38,7 @@ def translated() -> Iterator[None]:
 
     Raises:
         StoreUnavailable: the database is away, or will not now; a later call may succeed.
+        RequestRefused: a value is out of range for its column.
         SchemaMismatch: a table, column or function is missing.
 
     """
@@ -45,6 +46,8 @@ def translated() -> Iterator[None]:
         yield
     except _SCHEMA as error:
         raise SchemaMismatch(f"{error}: run `reliq migrate`") from error
+    except asyncpg.DataError as error:  # its text quotes the value
+        raise RequestRefused(f"the database refuses a value ({type(error).__name__})") from error
     except _AWAY as error:
         text = str(error) or type(error).__name__
         raise StoreUnavailable(f"the database is not available ({text})") from error

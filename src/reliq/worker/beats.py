@@ -6,6 +6,7 @@ Every worker does all of it; the tables make sure that doing it twice does no ha
 
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -59,8 +60,9 @@ class Reaping:
     async def __call__(self) -> None:
         """Do one bounded pass."""
         if anyio.current_time() - self._checked_at_s >= CHECK_EVERY_S:
-            await self.reaper.check_reaper()
             self._checked_at_s = anyio.current_time()
+            with suppress(StoreError):  # it reads all that is kept, and must not stop the reaping
+                await self.reaper.check_reaper()
         for reaped in await self.reaper.reap_jobs():
             log.warning("job.reaped", job_id=reaped.job_id, kind=reaped.kind, fence=reaped.fence)
             if reaped.dead:

@@ -78,14 +78,24 @@ class Hand:
         self._heard: deque[tuple[JobId, Fence]] = deque(maxlen=HEARD_MAX)
 
     def take(self, claims: Sequence[Claim], asked_at_s: float) -> list[Attempt]:
-        """Hold jobs whose claim was sent at `asked_at_s` on the monotonic clock."""
+        """
+        Hold jobs whose claim was sent at `asked_at_s` on the monotonic clock.
+
+        A job that is still in hand was claimed anew because its lease had ended: the old
+        attempt is stopped. Call it in the main loop only.
+        """
         attempts = [
             Attempt(claim=claim, lease_until_s=asked_at_s + self._lease_s, renewed_at_s=asked_at_s)
             for claim in claims
         ]
         with self._lock:
+            old = [
+                self._attempts[claim.job_id] for claim in claims if claim.job_id in self._attempts
+            ]
             self._heard += [claim.held for claim in claims]
             self._attempts.update((attempt.claim.job_id, attempt) for attempt in attempts)
+        for attempt in old:
+            attempt.stop(Cut.LOST)
         return attempts
 
     def drop(self, attempt: Attempt) -> None:
@@ -100,9 +110,9 @@ class Hand:
             return list(self._attempts.values())
 
     def heard(self) -> list[tuple[JobId, Fence]]:
-        """List the newest claims this worker has heard of, those it let go of included."""
+        """List what this worker holds, and its newest claims that it let go of."""
         with self._lock:
-            return list(self._heard)
+            return [*self._heard, *(attempt.claim.held for attempt in self._attempts.values())]
 
     def renewed(self, attempt: Attempt, asked_at_s: float) -> None:
         """Lengthen a lease from the moment its renewal was sent."""

@@ -41,7 +41,8 @@ class Keeper:
             old = [
                 attempt
                 for attempt in self.hand.attempts()
-                if now - attempt.renewed_at_s >= self.lease_s / 3 and now < attempt.renew_until_s
+                if now - attempt.renewed_at_s >= self.lease_s / 3
+                and (now < attempt.renew_until_s or attempt.is_settling)
             ]
             if old:
                 await self._renew(old)

@@ -7,10 +7,17 @@ import anyio
 
 @dataclass(slots=True)
 class Places:
-    """Counts attempts; a claim never asks for more than `free`."""
+    """
+    Counts attempts; a claim never asks for more than `free`.
+
+    A place is `taken` for as long as its code runs; the attempt is `running` until it has
+    ended. The two differ for a plain function beyond its time limit: its attempt is over, and
+    its thread cannot be stopped.
+    """
 
     total: int
     taken: int = 0
+    running: int = 0
     _changed: anyio.Event = field(default_factory=anyio.Event)
 
     @property
@@ -19,12 +26,21 @@ class Places:
         return self.total - self.taken
 
     def enter(self) -> None:
-        """Take a place."""
+        """Take a place for an attempt."""
         self.taken += 1
+        self.running += 1
+
+    def end(self) -> None:
+        """Note that an attempt is over."""
+        self.running -= 1
+        self._change()
 
     def leave(self) -> None:
         """Give a place back."""
         self.taken -= 1
+        self._change()
+
+    def _change(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -33,9 +49,9 @@ class Places:
         while self.free <= 0 and not or_when.is_set():
             await first_of(self._changed, or_when)
 
-    async def all_free(self, or_when: anyio.Event | None = None) -> None:
-        """Wait until nothing runs, or for the event."""
-        while self.taken and not (or_when and or_when.is_set()):
+    async def all_ended(self, or_when: anyio.Event | None = None) -> None:
+        """Wait until no attempt runs, or for the event."""
+        while self.running and not (or_when and or_when.is_set()):
             await first_of(self._changed, *([or_when] if or_when else []))
 
 

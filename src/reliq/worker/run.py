@@ -6,6 +6,7 @@ that runs it and passes its ending on to the settler. Stopping goes in three ste
 any more; what runs may end within the grace; what is left is cancelled and handed back.
 """
 
+import asyncio
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,7 +19,7 @@ import structlog
 
 from reliq.app import App
 from reliq.domain.job import Claim
-from reliq.domain.outcome import Ending, Stopped, settle
+from reliq.domain.outcome import Ending, Raised, Requeue, Stopped, settle
 from reliq.domain.retry import RetryPolicy
 from reliq.errors import StoreError
 from reliq.ports import Queue
@@ -59,12 +60,12 @@ class Worker:
     abandon: Callable[[], None]
     stop: anyio.Event = field(default_factory=anyio.Event)
     stop_now: anyio.Event = field(default_factory=anyio.Event)
-    _suspects: list[Attempt] = field(default_factory=list)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _in_doubt: bool = False
 
     async def run(self) -> None:
         """Work until stopped; when it returns, everything is settled or handed back."""
-        async with anyio.create_task_group() as attempts:
+        async with asyncio.TaskGroup() as attempts:
             async with anyio.create_task_group() as writing:
                 writing.start_soon(self.settler.run)
                 await self._claim_until_stopped(attempts)
@@ -73,13 +74,11 @@ class Worker:
                 writing.cancel_scope.deadline = anyio.current_time() + WRITE_S
             if self.places.taken:
                 self.abandon()
-            attempts.cancel_scope.cancel()
+            for task in self._tasks:
+                task.cancel()
 
-    async def _claim_until_stopped(self, attempts: anyio.abc.TaskGroup) -> None:
+    async def _claim_until_stopped(self, attempts: asyncio.TaskGroup) -> None:
         while not self.stop.is_set():
-            if self._suspects:
-                await self._run_alone(self._suspects.pop(0), attempts)
-                continue
             await self.places.some_free(or_when=self.stop)
             if self.stop.is_set():
                 return
@@ -93,31 +92,44 @@ class Worker:
                 self._in_doubt = True  # the claim may have happened, and its answer was lost
                 await self.wakeup.next(or_when=self.stop)
                 continue
-            self._dispatch(claims, asked_at_s, attempts)
+            await self._dispatch(claims, asked_at_s, attempts)
             if len(claims) < asked:
                 await self.wakeup.next(or_when=self.stop)
 
-    def _dispatch(
-        self, claims: Sequence[Claim], asked_at_s: float, attempts: anyio.abc.TaskGroup
+    async def _dispatch(
+        self, claims: Sequence[Claim], asked_at_s: float, attempts: asyncio.TaskGroup
     ) -> None:
-        for attempt in self.hand.take(claims, asked_at_s):
-            if attempt.claim.is_suspect:
-                self._suspects.append(attempt)
-            else:
-                self.places.enter()
-                attempts.start_soon(self._attempt, attempt)
+        taken = self.hand.take(claims, asked_at_s)
+        suspects = [attempt for attempt in taken if attempt.claim.is_suspect]
+        for attempt in taken:
+            if not attempt.claim.is_suspect:
+                self._start(attempt, attempts)
+        if suspects:
+            await self._run_alone(suspects, attempts)
 
-    async def _run_alone(self, suspect: Attempt, attempts: anyio.abc.TaskGroup) -> None:
-        """
-        Run a job that lost its worker twice in a row with nothing beside it.
+    def _start(self, attempt: Attempt, attempts: asyncio.TaskGroup) -> None:
+        # Not a task of anyio's: a handler that leaves a cancel scope behind would break the group.
+        self.places.enter()
+        task = attempts.create_task(self._attempt(attempt))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-        If it takes this worker down too, it was the job, and only this job goes down with it.
+    async def _run_alone(self, suspects: Sequence[Attempt], attempts: asyncio.TaskGroup) -> None:
         """
-        await self.places.all_free(or_when=self.stop)
+        Run one job that lost its worker twice in a row, with nothing beside it.
+
+        If it takes this worker down too, it was the job, and only this job goes down with it:
+        other suspects are given back first, because to be held here would cost them a lease.
+        """
+        suspect, *others = suspects
+        await self.places.all_ended(or_when=self.stop)
         if self.stop.is_set():
-            self._suspects.insert(0, suspect)
+            for attempt in suspects:
+                self._settle(attempt, Stopped())
             return
         try:
+            if others:
+                await self._give_back(others)
             is_ours = await self.queue.isolate_job(suspect.claim)
         except StoreError:
             is_ours = False
@@ -125,17 +137,26 @@ class Worker:
             self._settle(suspect, Stopped())
             return
         log.warning("suspect.isolated", job_id=suspect.claim.job_id, kind=suspect.claim.kind)
-        self.places.enter()
-        attempts.start_soon(self._attempt, suspect)
-        await self.places.all_free(or_when=self.stop)
+        self._start(suspect, attempts)
+        await self.places.all_ended(or_when=self.stop)
+
+    async def _give_back(self, attempts: Sequence[Attempt]) -> None:
+        back = Requeue(after=timedelta(0), ended="handed_back", spends=False)
+        await self.queue.settle_jobs([(attempt.claim, back) for attempt in attempts])
+        for attempt in attempts:
+            self.hand.drop(attempt)
 
     async def _attempt(self, attempt: Attempt) -> None:
         try:
             ending = await self.runner.run(attempt)
-            if ending is None:
-                self.hand.drop(attempt)
-            else:
-                self._settle(attempt, ending)
+        except Exception as error:  # noqa: BLE001 - a handler that broke our scopes
+            ending = Raised(error)
+        if ending is None:
+            self.hand.drop(attempt)
+        else:
+            self._settle(attempt, ending)
+        self.places.end()
+        try:
             if attempt.thread_ended is not None:
                 await attempt.thread_ended.wait()
         finally:
@@ -152,14 +173,12 @@ class Worker:
         self._in_doubt = False
 
     async def _drain(self) -> None:
-        log.info("worker.draining", running=self.places.taken, grace_s=self.grace.total_seconds())
-        for suspect in self._suspects:
-            self._settle(suspect, Stopped())
+        log.info("worker.draining", running=self.places.running, grace_s=self.grace.total_seconds())
         if self._in_doubt:
             with suppress(StoreError):
                 await self._hand_back_unheard()
         with anyio.move_on_after(self.grace.total_seconds()):
-            await self.places.all_free(or_when=self.stop_now)
+            await self.places.all_ended(or_when=self.stop_now)
         left = [attempt for attempt in self.hand.attempts() if not attempt.is_settling]
         if not left:
             return
@@ -167,7 +186,7 @@ class Worker:
         for attempt in left:
             attempt.stop(Cut.STOPPED)
         with anyio.move_on_after(CLEANUP_S):
-            await self.places.all_free()
+            await self.places.all_ended()
         for attempt in left:
             if not attempt.is_settling:
                 self._settle(attempt, Stopped())

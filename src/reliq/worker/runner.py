@@ -88,8 +88,6 @@ class Runner:
             if attempt.scope.cancel_called or anyio.current_effective_deadline() == float("-inf"):
                 raise
             return Raised(error)  # the handler raised it by itself
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an ending
             return Raised(error)
         return answer if isinstance(answer, Again | GiveUp) else Done()

@@ -13,8 +13,9 @@ from itertools import groupby
 import anyio
 import structlog
 
+from reliq.domain.job import Fence
 from reliq.domain.outcome import Settlement
-from reliq.errors import StoreError
+from reliq.errors import RequestRefused, StoreError
 from reliq.ports import Queue, Settled
 from reliq.worker.hand import Attempt, Hand, now_s
 from reliq.worker.lines import attempt_ended, lease_lost
@@ -64,33 +65,44 @@ class Settler:
     async def _write(self, batch: Sequence[Item]) -> list[Item]:
         """Write each sort of settlement on its own; return what must be tried again."""
         failed: list[Item] = []
-        in_order = sorted(batch, key=lambda item: type(item[1]).__name__)
+        in_order = sorted(self._in_time(batch), key=lambda item: type(item[1]).__name__)
         for _, group in groupby(in_order, key=lambda item: type(item[1])):
-            items = self._in_time(group)
-            try:
-                settled = await self.queue.settle_jobs(
-                    [(attempt.claim, settlement) for attempt, settlement in items]
-                )
-            except StoreError as error:
-                if not self._is_delayed:  # once an outage
-                    log.warning("settle.delayed", jobs=len(items), error=str(error))
-                self._is_delayed = True
-                failed += items
-            else:
-                self._is_delayed = False
-                self._note(items, settled)
+            failed += await self._write_one_sort(list(group))
         return failed
 
-    def _in_time(self, group: Iterable[Item]) -> list[Item]:
-        """Leave out what could not be written before its lease ended."""
+    def _in_time(self, batch: Iterable[Item]) -> list[Item]:
+        """Leave out what could not be written before its lease ended, or its job was reclaimed."""
+        newest = {item[0].claim.job_id: item for item in sorted(batch, key=_fence)}
         items = []
-        for attempt, settlement in group:
-            if now_s() < attempt.lease_until_s:
+        for attempt, settlement in batch:
+            is_newest = newest[attempt.claim.job_id][0] is attempt
+            if is_newest and now_s() < attempt.lease_until_s:
                 items.append((attempt, settlement))
             else:
                 self.hand.drop(attempt)
                 lease_lost(attempt, "not settled in time")
         return items
+
+    async def _write_one_sort(self, items: list[Item]) -> list[Item]:
+        try:
+            settled = await self.queue.settle_jobs(
+                [(attempt.claim, settlement) for attempt, settlement in items]
+            )
+        except RequestRefused as error:  # one of them holds what no table takes: not the others
+            if len(items) > 1:
+                return [left for item in items for left in await self._write_one_sort([item])]
+            [(attempt, _)] = items
+            log.error("settle.refused", job_id=attempt.claim.job_id, error=str(error))  # noqa: TRY400 - a traceback would quote the value
+            self.hand.drop(attempt)
+            return []
+        except StoreError as error:
+            if not self._is_delayed:  # once an outage
+                log.warning("settle.delayed", jobs=len(items), error=str(error))
+            self._is_delayed = True
+            return items
+        self._is_delayed = False
+        self._note(items, settled)
+        return []
 
     def _note(self, items: Sequence[Item], settled: Settled) -> None:
         for attempt, settlement in items:
@@ -101,3 +113,7 @@ class Settler:
                 lease_lost(attempt, "settle refused")
                 continue
             attempt_ended(attempt, settlement, settled.alerts.get(claim.job_id))
+
+
+def _fence(item: Item) -> Fence:
+    return item[0].claim.fence

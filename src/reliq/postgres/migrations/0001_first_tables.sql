@@ -133,8 +133,10 @@ declare
   new_id bigint;
   holder bigint;
 begin
-  if enqueue.kind is null or enqueue.kind = '' then
-    raise exception 'reliq.enqueue: a job needs a kind' using errcode = '22023';
+  if octet_length(enqueue.kind) between 1 and 200 is not true
+      or octet_length(coalesce(enqueue.queue, 'default')) not between 1 and 200 then
+    raise exception 'reliq.enqueue: a job needs a kind and a queue of 1 to 200 bytes'
+      using errcode = '22023';
   end if;
   if octet_length(enqueue.key) > 512 then
     raise exception 'reliq.enqueue: the key of a job has at most 512 bytes, not %',

@@ -9,6 +9,8 @@
 -- whether a job may be taken is decided by its own row alone. A row that was renewed is
 -- looked at again when its new lease ends. The mark never passes a running row that this
 -- pass saw and did not take. $1 exceeds the largest claim; $2 the longest claim statement.
+-- A clock set back puts the mark into the future: then the walk begins an hour ago, and only
+-- younger claims can lie there.
 -- A job is buried when its attempts are used up, or as `poison` when it lost its third lease
 -- in a row while it ran alone.
 -- Keeps:   takeover-in-time, live-leases-stay, attempts-bound-crashes.
@@ -21,7 +23,8 @@ with mark as materialized (
 walk as materialized (
   select seen.* from mark m cross join lateral (
     select id, state, reap_at from reliq.jobs
-    where reap_at >= case when m.walked_to > reliq.now() then '-infinity' else m.walked_to end
+    where reap_at >= case when m.walked_to <= reliq.now() then m.walked_to
+                          else reliq.now() - interval '1 hour' end
       and reap_at <= reliq.now()
     order by reap_at limit $1
   ) as seen

@@ -10,7 +10,8 @@
 --   $8  priorities  smallint[]
 --   $9  suffix      text
 --
--- A suffix unique to this replay makes every job a new one; an empty one makes none twice.
+-- A suffix unique to this replay makes every job without a key of its own a new one; an empty
+-- one makes none twice.
 -- Reads:   index job_keys_pkey, events_pkey
 -- Returns: kind text, job_id bigint, duplicate boolean
 with noted as (
@@ -24,6 +25,6 @@ from (
   order by t.ord
 ) as w
 cross join lateral reliq.enqueue(
-  w.kind, w.payload, coalesce(w.key, 'event:' || $1::bigint || ':' || w.kind || ':' || w.place) || $9,
+  w.kind, w.payload, coalesce(w.key, 'event:' || $1::bigint || ':' || w.kind || ':' || w.place || $9),
   w.run_in, w.queue, w.priority, $2, $1
 ) as job;
