@@ -48,6 +48,12 @@ def _duration(value: object) -> object:
     return parse_duration(value) if isinstance(value, str) else value
 
 
+def _positive(value: timedelta) -> timedelta:
+    if value <= timedelta(0):
+        raise ValueError("write a duration above 0, as 500ms, 30s or 5m")
+    return value
+
+
 def _address(value: SecretStr) -> SecretStr:
     if not _ADDRESS.fullmatch(value.get_secret_value()):
         raise ValueError(
@@ -57,7 +63,7 @@ def _address(value: SecretStr) -> SecretStr:
     return value
 
 
-Duration = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0))]
+Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
 Address = Annotated[SecretStr, AfterValidator(_address)]
 
 

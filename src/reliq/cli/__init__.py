@@ -16,7 +16,8 @@ of a worker passes through here. An error that nobody expected keeps its traceba
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Final
+from importlib.metadata import version
+from typing import Annotated, Final
 
 import typer
 
@@ -66,7 +67,7 @@ def commands(asked: str = "") -> typer.Typer:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    app.callback()(lambda: None)  # else a lone command would not need its name
+    app.callback()(_options)  # without one a lone command would not need its name
     for group in dict.fromkeys([COMMANDS[asked]] if asked in COMMANDS else COMMANDS.values()):
         module = import_module(f"reliq.cli.{group}")
         if isinstance(commands_of_its_own := getattr(module, group, None), typer.Typer):
@@ -74,3 +75,19 @@ def commands(asked: str = "") -> typer.Typer:
         else:
             module.register(app)
     return app
+
+
+def _tell_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if asked:
+        typer.echo(f"reliq {version('reliq')}")
+        raise typer.Exit
+
+
+def _options(
+    *,
+    _: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Tell the version."),
+    ] = False,
+) -> None:
+    """Receive webhooks, queue jobs in Postgres, work them off."""

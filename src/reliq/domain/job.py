@@ -58,15 +58,6 @@ class State(StrEnum):
 
 FINAL: Final = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED})
 
-MOVES: Final[Mapping[State, frozenset[State]]] = {
-    State.QUEUED: frozenset({State.RUNNING, State.CANCELLED}),
-    State.RUNNING: frozenset({State.SUCCEEDED, State.QUEUED, State.DEAD}),
-    State.SUCCEEDED: frozenset(),
-    State.DEAD: frozenset(),
-    State.CANCELLED: frozenset(),
-}
-"""The legal moves. A dead letter never moves: a person makes a *new* job from it."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:

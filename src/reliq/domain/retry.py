@@ -10,7 +10,6 @@ out, at the cap too. With the defaults the seven pauses between eight attempts l
 from dataclasses import dataclass
 from datetime import timedelta
 from math import log2
-from typing import Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +51,3 @@ class RetryPolicy:
         """All pauses of a job that fails to the end, without jitter."""
         pauses = (self.delay(n, 0.5) for n in range(1, self.attempts_max))
         return sum(pauses, timedelta(0))
-
-
-DEFAULT: Final = RetryPolicy()
