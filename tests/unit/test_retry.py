@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reliq.domain.retry import DEFAULT, RetryPolicy
+from reliq.domain.retry import RetryPolicy
 
 TICK = timedelta(microseconds=1)
 HOUR = timedelta(hours=1)
@@ -31,7 +31,7 @@ def test_a_retry_waits_no_longer_than_promised(
 
 @given(attempt=st.integers(1, 20_000), roll=rolls)
 def test_the_pause_never_exceeds_one_hour_by_default(attempt: int, roll: float) -> None:
-    assert DEFAULT.delay(attempt, roll) <= HOUR
+    assert RetryPolicy().delay(attempt, roll) <= HOUR
 
 
 @given(policy=policies, attempt=st.integers(1, 20_000), roll=rolls)
@@ -48,7 +48,7 @@ def test_a_pause_is_spread_by_the_jitter_and_no_more(
 
 @pytest.mark.parametrize("attempt", [1, 5, 9, 20, 20_000])
 def test_pauses_are_spread_at_the_cap_too(attempt: int) -> None:
-    least, most = DEFAULT.delay(attempt, 0), DEFAULT.delay(attempt, 0.999_999)
+    least, most = RetryPolicy().delay(attempt, 0), RetryPolicy().delay(attempt, 0.999_999)
 
     assert most / least == pytest.approx(1.2 / 0.8, rel=1e-4)
 
@@ -61,7 +61,7 @@ def test_a_pause_grows_with_the_attempts_or_stays(
 
 
 def test_pauses_double_until_the_cap() -> None:
-    pauses = [DEFAULT.delay(attempt, 0.5) for attempt in range(1, 12)]
+    pauses = [RetryPolicy().delay(attempt, 0.5) for attempt in range(1, 12)]
 
     assert [pause.total_seconds() for pause in pauses[:7]] == [10, 20, 40, 80, 160, 320, 640]
     assert all(later > earlier for earlier, later in pairwise(pauses[:10]))
@@ -69,7 +69,7 @@ def test_pauses_double_until_the_cap() -> None:
 
 
 def test_the_defaults_give_up_after_about_21_minutes() -> None:
-    assert DEFAULT.total() == timedelta(seconds=1270)
+    assert RetryPolicy().total() == timedelta(seconds=1270)
     assert RetryPolicy(attempts_max=1).total() == timedelta(0)
 
 
