@@ -37,7 +37,7 @@ _PLACEHOLDER: Final = SecretStr("postgresql://nowhere/none")
 
 _HOST: Final = r"(?:[\w.%~-]*|\[[0-9a-fA-F:.]+\])(?::\d+)?"
 _ADDRESS: Final = re.compile(
-    rf"postgres(?:ql)?://(?:[^@/?#\s]*@)?{_HOST}(?:,{_HOST})*(?:/[^?#\s]*)?(?:\?[^#\s]*)?"
+    rf"postgres(?:ql)?://(?:[^@/?#\s\[\]]*@)?{_HOST}(?:,{_HOST})*(?:/[^?#\s]*)?(?:\?[^#\s]*)?"
 )
 _WITHOUT_PASSWORD: Final = re.compile(
     r"postgres(?:ql)?://(?:[^@/?#]*@)?([\w.,-]*|\[[0-9a-f:]+\])(:\d+)?/([^@/?#]*)(?:\?[^@]*)?"
@@ -58,7 +58,7 @@ def _address(value: SecretStr) -> SecretStr:
     if not _ADDRESS.fullmatch(value.get_secret_value()):
         raise ValueError(
             "write it as postgresql://user:password@host:5432/database, "
-            "the characters / ? # @ of a password as %2F %3F %23 %40"
+            "the characters / ? # @ [ of a password as %2F %3F %23 %40 %5B"
         )
     return value
 
