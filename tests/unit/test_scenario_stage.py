@@ -11,6 +11,7 @@ import httpx
 import pytest
 import respx
 
+from reliq.scenario.conduct import Steps
 from reliq.scenario.load import load
 from reliq.scenario.model import Deliver, Reply, Rule
 from reliq.scenario.recorder import Recorder
@@ -142,6 +143,41 @@ async def test_a_process_that_is_gone_cannot_be_hit(tmp_path):
 
     assert (ended.p, ended.a["code"], hits) == ("worker-1", 2, 0)
     assert (tmp_path / "worker-1.log").read_text()
+
+
+async def test_a_process_is_stopped_until_it_is_continued_or_gone(tmp_path):
+    recorder = Recorder()
+    async with open_processes(recorder, folder=tmp_path, code=tmp_path, names={}) as processes:
+        await processes.start("worker-1", "worker", env={})
+        await processes.start("worker-2", "worker", env={})
+        assert processes.signal("worker-1", "STOP") == processes.signal("worker-2", "STOP") == 1
+        assert processes.stopped() == ["worker-1", "worker-2"]
+        assert processes.signal("worker-1", "CONT") == processes.signal("worker-2", "KILL") == 1
+        with anyio.fail_after(30):
+            codes = {
+                (await recorder.wait_for(n, lambda seen: seen.e == "exited")).a["code"]
+                for n in (1, 2)
+            }
+        left = processes.stopped()
+
+    assert (codes, left) == ({2, -9}, [])
+
+
+async def test_what_is_stopped_at_the_end_is_continued_and_said_so():
+    sent, recorder = [], Recorder()
+
+    def signal(name: str, sig: str) -> int:
+        sent.append((name, sig))
+        return 1
+
+    processes = SimpleNamespace(stopped=lambda: ["worker-1"], signal=signal)
+
+    steps = Steps(load(SCENARIO), SimpleNamespace(processes=processes), recorder, lambda _: None)
+    steps.heal()
+
+    assert sent == [("worker-1", "CONT")]
+    [fired] = recorder.entries
+    assert (fired.a["step"], fired.a["sig"], fired.a["hits"]) == ("heal", "CONT", 1)
 
 
 async def test_leaving_the_block_ends_every_process(tmp_path):

@@ -2,7 +2,8 @@
 One run: build the stage, send the load, do the harm, wait for rest, read what is there.
 
 Nothing sleeps to let things happen. Steps wait for their trigger, the end waits for rest, and
-both under deadlines; only a `delay` or an upstream's thinking time in the file is a sleep.
+both under deadlines; only what the file gives a length is a sleep: a `delay`, a STOP that `lasts`,
+an upstream's thinking time.
 """
 
 import random
@@ -71,6 +72,7 @@ async def conduct(
             tell("waiting for rest")
             await _rest(scenario, stage, steps)
             background.cancel_scope.cancel()
+        steps.heal()
         drift = clock_drift_s(clock, await stage.database.map_clock())
         seen = recorder.entries  # before the stage is torn down: what dies then does not count
         rows = await stage.database.read(clock)
@@ -123,10 +125,21 @@ class Steps:
         await anyio.sleep(step.delay.total_seconds())
         signal = step.do.signal
         to = signal.to.replace("{event.p}", process)
-        hits = self._stage.processes.signal(to, signal.sig)
-        self._recorder.record("fault", "fired", step=step.id, sig=signal.sig, to=to, hits=hits)
-        self._tell(f"fault: {step.id}: SIG{signal.sig} to {to}, hit {hits}")
+        self._signal(step.id, to, signal.sig)
+        if signal.lasts is not None:
+            await anyio.sleep(signal.lasts.total_seconds())
+            self._signal(step.id, to, "CONT")
         self._due.remove(step.id)
+
+    def heal(self) -> None:
+        """Let whoever is still stopped go on: a run ends with every process able to answer."""
+        for name in self._stage.processes.stopped():
+            self._signal("heal", name, "CONT")
+
+    def _signal(self, step: str, to: str, sig: str) -> None:
+        hits = self._stage.processes.signal(to, sig)
+        self._recorder.record("fault", "fired", step=step, sig=sig, to=to, hits=hits)
+        self._tell(f"fault: {step}: SIG{sig} to {to}, hit {hits}")
 
     async def _trigger(self, step: Step) -> str:
         if step.when.at is not None:

@@ -161,10 +161,21 @@ class When(Strict):
 
 
 class Signal(Strict):
-    """A signal to a process: `worker-1`, or `{event.p}` for the one that the trigger named."""
+    """
+    A signal to a process: `worker-1`, or `{event.p}` for the one that the trigger named.
+
+    A STOP that `lasts` so long is followed by a CONT; one that is still on at the end is healed.
+    """
 
     to: str
-    sig: Literal["KILL", "TERM"]
+    sig: Literal["KILL", "TERM", "STOP", "CONT"]
+    lasts: Real | None = None
+
+    @model_validator(mode="after")
+    def _only_a_stop_lasts(self) -> Self:
+        if self.lasts is not None and self.sig != "STOP":
+            raise ValueError(f"only STOP lasts: take `lasts` away from {self.sig}")
+        return self
 
 
 class Do(Strict):

@@ -1,4 +1,4 @@
-"""No process ends but those that were signalled."""
+"""No process ends but those that were told to: to be frozen for a while is no reason to die."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,8 @@ from reliq.scenario.invariants.kind import Invariant, Violation
 def check(history: History) -> Iterator[Violation | None]:
     """Judge every process."""
     exits = {entry.p: entry for entry in history.of("process", "exited")}
-    signalled = {entry.a["to"]: entry for entry in history.of("fault", "fired")}
+    deadly = [x for x in history.of("fault", "fired") if x.a["sig"] in {"KILL", "TERM"}]
+    signalled = {entry.a["to"]: entry for entry in deadly}
     for started in history.of("process", "started"):
         ended, hit = exits.get(started.p), signalled.get(started.p)
         if ended is None or (hit is not None and hit.t <= ended.t):

@@ -35,6 +35,7 @@ class Processes:
     watchers: TaskGroup
     names: dict[int, str]
     _running: dict[str, Process] = field(default_factory=dict)
+    _stopped: set[str] = field(default_factory=set)
 
     async def start(self, name: str, *words: str, env: Mapping[str, str]) -> None:
         """Start `reliq WORDS…`; its end, whenever it comes, is written into the history."""
@@ -85,7 +86,15 @@ class Processes:
         if process is None or process.returncode is not None:
             return 0
         process.send_signal(signal.Signals[f"SIG{sig}"])
+        if sig == "STOP":
+            self._stopped.add(name)
+        elif sig == "CONT":
+            self._stopped.discard(name)
         return 1
+
+    def stopped(self) -> list[str]:
+        """Name the processes that were stopped, have not been continued and are still there."""
+        return sorted(name for name in self._stopped if self._running[name].returncode is None)
 
     async def close(self) -> None:
         """End whatever still runs."""
