@@ -1,6 +1,8 @@
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
+import anyio
+import anyio.lowlevel
 import httpx
 import pytest
 import respx
@@ -67,19 +69,35 @@ async def test_a_failure_is_of_the_sort_that_was_asked_for():
         await drill.fail(job("drill.fail", permanent=True))
 
 
-async def test_a_write_goes_through_the_transaction_of_the_job():
-    written = []
-
+def job_that_writes_into(written: list, kind: str) -> Job:
     @asynccontextmanager
     async def transaction():
         async def execute(statement, *arguments):
+            await anyio.lowlevel.checkpoint()
             written.append(arguments)
 
         yield SimpleNamespace(execute=execute)
 
-    writing = job("drill.write")
+    writing = job(kind)
     writing._transaction = transaction
+    return writing
 
-    await drill.write(writing)
 
+async def test_a_write_goes_through_the_transaction_of_the_job():
+    written = []
+
+    await drill.write(job_that_writes_into(written, "drill.write"))
+
+    assert written == [(7, "event:1:call:1", 2)]
+
+
+@respx.mock
+async def test_a_stubborn_job_calls_and_writes_although_it_is_told_to_stop():
+    route, written = respx.post(URL).respond(200), []
+    async with httpx.AsyncClient() as http:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await drill.stubborn(http, job_that_writes_into(written, "drill.stubborn"))
+
+    assert route.call_count == 1
     assert written == [(7, "event:1:call:1", 2)]

@@ -12,6 +12,7 @@ A delivery is `{"id": "evt-1", "jobs": [{"kind": "drill.call", "payload": {"url"
 | `drill.sleep` | `url`, `seconds` | waits, then calls                                           |
 | `drill.fail`  | `permanent`      | fails, for ever if `permanent` is true                      |
 | `drill.write` |                  | one row in `drill.effects` (made by the harness) in the transaction of the settle |
+| `drill.stubborn` | `url`         | calls, then writes, and cannot be stopped: its late result meets the fence alone |
 """
 
 import os
@@ -47,6 +48,7 @@ def app(_: Settings) -> App:
             "drill.sleep": Handler(partial(sleep, http)),
             "drill.fail": Handler(fail),
             "drill.write": Handler(write),
+            "drill.stubborn": Handler(partial(stubborn, http)),
         },
         close=[http.aclose],
     )
@@ -103,3 +105,15 @@ async def write(job: Job) -> None:
     """Write a row that is there if and only if the job has succeeded."""
     async with job.transaction() as transaction:
         await transaction.execute(_EFFECT, job.id, job.key, job.attempt)
+
+
+async def stubborn(http: httpx.AsyncClient, job: Job) -> None:
+    """
+    Call, then write, out of reach of cancellation, as code does that swallows it.
+
+    A worker that wakes from a freeze stops its handlers at once; this one goes on, so that its
+    late result reaches the database and only the fence is left to refuse it.
+    """
+    with anyio.CancelScope(shield=True):
+        await call(http, job)
+        await write(job)

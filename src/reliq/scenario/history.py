@@ -5,7 +5,7 @@ What outsiders saw of a run, in one order.
 |------------|--------------------------------------------------------|----------------------------|
 | `driver`   | `delivery`                                             | the senders                |
 | `upstream` | `request`, `response`                                  | the upstream's log         |
-| `rows`     | `event`, `job`, `claim`, `succeeded`, `failed`, `again`, `release`, `lease-lost`, `dead` | the tables at the end |
+| `rows`     | `event`, `job`, `claim`, `succeeded`, `failed`, `again`, `release`, `lease-lost`, `dead`, `effect` | the tables at the end |
 | `process`  | `started`, `exited`                                    | the operating system       |
 | `fault`    | `fired`                                                | the harness                |
 

@@ -34,6 +34,7 @@ EVENTS: Final[Mapping[Source, tuple[str, ...]]] = {
     "driver": ("delivery",),
     "rows": (
         "event", "job", "claim", "succeeded", "failed", "again", "release", "lease-lost", "dead",
+        "effect",
     ),
     "upstream": ("request", "response"),
     "process": ("started", "exited"),

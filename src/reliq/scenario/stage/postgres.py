@@ -26,10 +26,14 @@ Row = dict[str, Any]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-_EFFECTS: Final = """
+_DRILL: Final = """
 create schema drill;
-create table drill.effects (job_id bigint not null, key text not null, attempt int not null);
+create table drill.effects (
+  job_id bigint not null, key text not null, attempt int not null,
+  n bigint generated always as identity, at timestamptz not null default clock_timestamp()
+);
 """
+# Numbers are not given back: a gap before n is a write that was tried and rolled back.
 
 _OPEN: Final = "select count(*) from reliq.jobs where state in ('queued', 'running')"
 
@@ -47,6 +51,8 @@ _ATTEMPTS: Final = """
 select job_id as job, fence, attempt, kind, worker, started_at, ended_at, ended, buried, error
 from reliq.attempts
 """
+
+_EFFECTS: Final = "select n, job_id as job, key, attempt, at from drill.effects"
 
 _WORDS: Final = {
     "failed": "failed",
@@ -96,8 +102,10 @@ class Database:
             events = await self._rows(_EVENTS)
             jobs = await self._rows(_JOBS)
             attempts = await self._rows(_ATTEMPTS)
+            effects = await self._rows(_EFFECTS)
         found = [_entry("event", row, row["at"], clock) for row in events]
         found += [_entry("job", row, row["at"], clock) for row in jobs]
+        found += [_entry("effect", row, row["at"], clock) for row in effects]
         for row in jobs:
             found += _last_claim(row, clock)
         for row in attempts:
@@ -116,7 +124,7 @@ async def open_database(server: PostgresServer) -> AsyncIterator[Database]:
         await admin.execute(f"create database {name}")
         try:
             async with _connected(server.dsn(name)) as connection:
-                await connection.execute(_EFFECTS)
+                await connection.execute(_DRILL)
                 yield Database(server.dsn(name), connection)
         finally:
             with anyio.CancelScope(shield=True):
