@@ -16,7 +16,7 @@ EVENTS: Final = frozenset(
     {
         # receiver
         "delivery.accepted", "delivery.duplicate", "delivery.refused", "delivery.unreadable",
-        "delivery.not_stored", "delivery.failed", "receiver.started", "receiver.stopped",
+        "delivery.not_stored", "delivery.failed", "receiver.started", "receiver.not_ready", "receiver.stopped",
         # worker
         "worker.started", "worker.draining", "worker.stopped", "worker.grace_over",
         "attempt.ended", "attempt.raised_after_commit", "lease.lost", "leases.not_renewed", "jobs.handed_back", "job.reaped",

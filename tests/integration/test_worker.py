@@ -366,6 +366,17 @@ async def ready(port: int, status: int) -> None:
                 await anyio.sleep(0.05)
 
 
+async def test_a_worker_that_waits_for_its_database_is_alive_and_not_ready(start: StartCommand):
+    port = free_port()
+    nowhere = f"postgresql://nobody@127.0.0.1:{free_port()}/nothing"
+    worker = start("worker", "--health-port", str(port), dsn=nowhere)
+
+    await ready(port, 503)
+    worker.send(signal.SIGTERM)
+
+    assert await worker.exit_code() == 0
+
+
 @pytest.mark.parametrize("options", [(), ("--exit-on-db-error",)])
 async def test_a_worker_gives_up_with_75_when_the_budget_is_spent(start: StartCommand, options):
     with open_server("embedded") as server:

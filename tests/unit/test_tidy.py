@@ -26,7 +26,10 @@ TEXTS = sorted(
 )  # fmt: skip
 
 COMMANDS_OF = {"scenario.py": "scenario", "dev.py": "demo"}
-NOT_CORE = {"scenario", "servers", "automations", "demo"}
+CORE = {
+    "domain", "ports.py", "app.py", "settings.py", "logs.py", "postgres", "receiver", "worker",
+    "wiring", "cli",
+}  # fmt: skip
 MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 CORE_LINES_MAX = 4_000
@@ -112,7 +115,7 @@ def test_the_house_stays_compact(capsys):
     sizes = {"core": 0, "scenario": 0, "other": 0}
     for path in MODULES:
         room = COMMANDS_OF.get(path.name, path.relative_to(SOURCE).parts[0])
-        place = room if room == "scenario" else "other" if room in NOT_CORE else "core"
+        place = room if room == "scenario" else "core" if room in CORE else "other"
         sizes[place] += code_lines(path.read_text())
     statements = "\n".join(path.read_text() for path in SOURCE.rglob("*.sql"))
     lines = [line for line in statements.splitlines() if line.strip()]

@@ -14,13 +14,15 @@ of a worker passes through here. An error that nobody expected keeps its traceba
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Final
 
 import typer
 
+from reliq.domain.outcome import cause
 from reliq.errors import ConfigInvalid, ReliqError, StoreUnavailable
 
 REFUSED: Final = 1
@@ -48,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit; without arguments those of the process are taken."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        commands(given[0] if given else "")(args=given, prog_name="reliq")
+        with _ungrouped():
+            commands(given[0] if given else "")(args=given, prog_name="reliq")
     except ConfigInvalid as error:
         typer.echo("reliq: the configuration is wrong", err=True)
         for problem in error.problems:
@@ -57,6 +60,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ReliqError as error:
         typer.echo(f"reliq: {error}", err=True)
         sys.exit(UNAVAILABLE if isinstance(error, StoreUnavailable) else REFUSED)
+
+
+@contextmanager
+def _ungrouped() -> Iterator[None]:
+    """Take a lone error out of the groups that task groups wrap it in."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        raise cause(group) from None
 
 
 def commands(asked: str = "") -> typer.Typer:

@@ -133,9 +133,9 @@ def _jobs(figures: Mapping[str, Any]) -> Iterator[Finding]:
     yield Finding(
         "deliveries",
         well=not unread,
-        text=f"{unread} could not be read: see `reliq failed`, then replay"
+        text=f"{unread} of the last day could not be read: see `reliq failed`, then replay"
         if unread
-        else "all read",
+        else "all of the last day were read",
     )
     due, oldest = figures["due"], figures["oldest_due"]
     late = oldest is not None and oldest > DUE_AGE_MAX

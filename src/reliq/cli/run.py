@@ -73,12 +73,7 @@ def _run(main: Callable[[], Awaitable[None]]) -> None:
     """
     import anyio  # noqa: PLC0415 - see the package's docstring
 
-    from reliq.domain.outcome import cause  # noqa: PLC0415
-
-    try:
-        anyio.run(main, backend_options={"use_uvloop": find_spec("uvloop") is not None})
-    except BaseExceptionGroup as group:
-        raise cause(group) from None
+    anyio.run(main, backend_options={"use_uvloop": find_spec("uvloop") is not None})
     if any(thread is not threading.main_thread() for thread in threading.enumerate()):
         sys.stderr.flush()
         os._exit(0)

@@ -55,7 +55,7 @@ def run(
     Exit code: 0 pass, 1 violated, 2 a file does not load, 3 vacuous, 4 void.
     """
     if find_spec("yaml") is None:
-        _refuse("scenarios need PyYAML: pip install 'reliq[scenario]'")
+        _refuse("scenarios need PyYAML: pip install pyyaml")
     from reliq.scenario.load import load  # noqa: PLC0415 - see the package's docstring
     from reliq.scenario.verdict import EXIT_CODES, worst  # noqa: PLC0415 - see the package's docstring
 

@@ -93,6 +93,7 @@ def _made_up() -> dict[str, str]:
         ]
         lines += [
             f"RELIQ_DATABASE_URL=postgresql://reliq@127.0.0.1:{free_port()}/reliq",
+            "RELIQ_DB_BUDGET=1d",  # a person may take the database away for a while
             "RELIQ_TELEGRAM_TOKEN=12345:dev",
             "RELIQ_TELEGRAM_API=http://127.0.0.1:9",
             "RELIQ_ALERT_CHAT_ID=0",

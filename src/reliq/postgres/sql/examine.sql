@@ -25,7 +25,8 @@ select current_setting('server_version') as server_version,
        (select count(*) from pg_stat_activity
         where application_name = 'reliq listen' and datname = current_database()) as workers,
        (select count(*) from reliq.events
-        where parse_error is not null and replayed_at is null) as unreadable,
+        where parse_error is not null and replayed_at is null and body is not null
+          and received_at > reliq.now() - interval '1 day') as unreadable,
        (select count(*) from dead where fresh) as dead_last_day,
        (select count(*) from dead where fresh and open) as open_last_day,
        (select count(*) from dead where alert and open) as open_alerts,
