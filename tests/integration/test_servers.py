@@ -124,12 +124,17 @@ async def test_a_frozen_server_answers_once_it_is_thawed(own):
     async def query():
         answers.append(await connection.fetchval("select 1"))
 
+    async def knock():
+        """Nobody answers: the kernel takes the connection, and the server never speaks."""
+        with pytest.raises(TimeoutError):
+            await asyncpg.connect(own.dsn(), timeout=0.3)
+
     connection = await asyncpg.connect(own.dsn())
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
             own.freeze()
             tasks.start_soon(query)
-            await anyio.sleep(0.3)
+            await knock()
             while_frozen = list(answers)
             own.thaw()
     await connection.close()

@@ -66,6 +66,15 @@ def new_worker(queue: Any, app: App) -> Worker:
     )  # fmt: skip
 
 
+async def run_until_all_succeeded(pool: Any, worker: Worker) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        with anyio.fail_after(20):
+            while await pool.fetchval("select count(*) from reliq.jobs where state <> 'succeeded'"):
+                await anyio.sleep(0.01)
+        worker.stop.set()
+
+
 @pytest.mark.parametrize("call", ["claim", "settle"])
 async def test_a_lost_reply_loses_no_job_and_runs_none_twice(pool, open_queue: OpenQueue, call):
     ran: list[int] = []
@@ -76,13 +85,8 @@ async def test_a_lost_reply_loses_no_job_and_runs_none_twice(pool, open_queue: O
     for _ in range(3):
         await enqueue(pool, "job")
     queue = LosesReplies(open_queue(kinds=("job",)), call)
-    worker = new_worker(queue, App(handlers={"job": run}))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(worker.run)
-        with anyio.fail_after(10):
-            while await pool.fetchval("select count(*) from reliq.jobs where state <> 'succeeded'"):
-                await anyio.sleep(0.01)
-        worker.stop.set()
+
+    await run_until_all_succeeded(pool, new_worker(queue, App(handlers={"job": run})))
 
     jobs = await pool.fetch("select id, attempt from reliq.jobs order by id")
     assert sorted(ran) == [job["id"] for job in jobs]
@@ -121,11 +125,7 @@ async def test_a_worker_never_holds_more_than_its_places(pool, open_queue: OpenQ
         "insert into reliq.jobs (kind, key) select 'job', 'k' || n from generate_series(1, 60) n"
     )
     worker = new_worker(open_queue(kinds=("job",)), App(handlers={"job": run}))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(worker.run)
-        with anyio.fail_after(20):
-            while await pool.fetchval("select count(*) from reliq.jobs where state <> 'succeeded'"):
-                await anyio.sleep(0.01)
-        worker.stop.set()
+
+    await run_until_all_succeeded(pool, worker)
 
     assert most == 5

@@ -3,8 +3,7 @@ What a scenario file may say.
 
 Two kinds of time: values under `system.config` are *product time*, divided by `timescale` when
 the processes start (a lease of `60s` at timescale 60 lasts one second); all others are real.
-The first half of the file model in the design; more triggers, faults and loads are more fields
-of `When`, `Do` and `Load`.
+A new trigger, fault or load is a field of `When`, `Do` or `Load`.
 """
 
 import difflib

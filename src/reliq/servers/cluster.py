@@ -2,7 +2,7 @@
 A folder of data: made whole or not at all, reused, never shared by two servers.
 
     <folder>/cluster         what Postgres calls its data directory
-    <folder>/cluster.XXXX    one being made; left behind only by an initdb that was killed
+    <folder>/cluster.*       one being made; what a killed initdb left is removed by the next
     <folder>/cluster.lock    held while one is being made
     <folder>/postgres.log
 """
