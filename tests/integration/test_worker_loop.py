@@ -12,6 +12,7 @@ import pytest
 
 from reliq.app import App, Job
 from reliq.domain.job import Claim
+from reliq.domain.outcome import Requeue
 from reliq.domain.retry import RetryPolicy
 from reliq.errors import StoreUnavailable
 from reliq.postgres.enqueue import enqueue
@@ -129,3 +130,26 @@ async def test_a_worker_never_holds_more_than_its_places(pool, open_queue: OpenQ
     await run_until_all_succeeded(pool, worker)
 
     assert most == 5
+
+
+class FailsToGiveBack(LosesReplies):
+    """A store that is away for the first settlement of jobs that go back to the queue."""
+
+    async def settle_jobs(self, settlements: Any) -> Any:
+        self._lose("give back", [what for _, what in settlements if isinstance(what, Requeue)])
+        return await self._queue.settle_jobs(settlements)
+
+
+async def test_suspects_that_could_not_be_given_back_are_not_held_for_ever(
+    pool, open_queue: OpenQueue
+):
+    async def run(_: Job) -> None: ...
+
+    for _ in range(3):
+        await enqueue(pool, "job")
+    await pool.execute("update reliq.jobs set lost_leases = 2")
+    queue = FailsToGiveBack(open_queue(kinds=("job",)), "give back")
+
+    await run_until_all_succeeded(pool, new_worker(queue, App(handlers={"job": run})))
+
+    assert await pool.fetchval("select max(attempt) from reliq.jobs") == 1

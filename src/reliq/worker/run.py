@@ -122,19 +122,18 @@ class Worker:
         other suspects are given back first, because to be held here would cost them a lease.
         """
         suspect, *others = suspects
-        await self.places.all_ended(or_when=self.stop)
-        if self.stop.is_set():
-            for attempt in suspects:
-                self._settle(attempt, Stopped())
-            return
+        is_ours = False
         try:
-            if others:
-                await self._give_back(others)
-            is_ours = await self.queue.isolate_job(suspect.claim)
-        except StoreError:
-            is_ours = False
+            await self._give_back(others)
+            await self.places.all_ended(or_when=self.stop)
+            if not self.stop.is_set():
+                is_ours = await self.queue.isolate_job(suspect.claim)
+        except StoreError as error:
+            log.warning("suspect.not_isolated", error=str(error))
         if not is_ours or suspect.cut is not None:
-            self._settle(suspect, Stopped())
+            for attempt in suspects:
+                if not attempt.is_settled:
+                    self._settle(attempt, Stopped())
             return
         log.warning("suspect.isolated", job_id=suspect.claim.job_id, kind=suspect.claim.kind)
         self._start(suspect, attempts)
@@ -144,6 +143,7 @@ class Worker:
         back = Requeue(after=timedelta(0), ended="handed_back", spends=False)
         await self.queue.settle_jobs([(attempt.claim, back) for attempt in attempts])
         for attempt in attempts:
+            attempt.is_settled = True
             self.hand.drop(attempt)
 
     async def _attempt(self, attempt: Attempt) -> None:
