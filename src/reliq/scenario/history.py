@@ -1,29 +1,30 @@
 """
-What outsiders saw of a run, in one order.
+What outsiders saw of a run, in one order; `docs/history.md` lists every entry and field.
 
-| src        | e                                                      | who says so                |
-|------------|--------------------------------------------------------|----------------------------|
-| `driver`   | `delivery`                                             | the senders                |
-| `upstream` | `request`, `response`                                  | the upstream's log         |
-| `rows`     | `event`, `job`, `claim`, `succeeded`, `failed`, `again`, `release`, `lease-lost`, `dead`, `effect` | the tables at the end |
-| `process`  | `started`, `exited`                                    | the operating system       |
-| `fault`    | `fired`                                                | the harness                |
-
-`t` is `CLOCK_MONOTONIC` in nanoseconds. Rows carry the database's clock, which is mapped onto it
-by one constant: between two rows the distance is exact, between a row and another source it is
-as good as the mapping (`clock_error`, a millisecond or two).
+| src        | who says so                                                          |
+|------------|----------------------------------------------------------------------|
+| `wal`      | Postgres: what was committed, in the order of the commits            |
+| `process`  | the operating system, and the lines that the processes wrote         |
+| `upstream` | the service that the jobs call                                       |
+| `driver`   | the senders and operators                                            |
+| `fault`    | the harness: what it broke                                           |
+| `canary`   | the machine: how late it was                                         |
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 SECOND: Final = 1_000_000_000
+"""Of `t`, in nanoseconds."""
+
+DB_SECOND: Final = 1_000_000
+"""Of the database's moments (`db`, `run_at`, `lease_until`), in microseconds."""
 
 ENDS: Final = ("succeeded", "failed", "again", "release", "lease-lost")
-"""How the rows say that a claim ended; `dead` is said besides."""
+"""How a claim ends; `dead` is said besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,15 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleTerms:
+    """A schedule of the run: a slot every so many seconds, and what becomes of missed ones."""
+
+    name: str
+    every_s: float
+    missed: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """
     What the product was set to, in real seconds, and what the machine added.
@@ -63,6 +73,12 @@ class Terms:
     retry_jitter: float
     attempts_max: int
     slack_s: float
+    retry_after_max_s: float = 86_400.0
+    schedule_every_s: float = 30.0
+    time_limit_s: float = 300.0
+    grace_s: float = 5.0
+    concurrency: int = 1
+    schedules: tuple[ScheduleTerms, ...] = ()
 
     def pause(self, attempt: int) -> tuple[float, float]:
         """Return the shortest and the longest pause after attempt `attempt` failed."""
@@ -72,13 +88,42 @@ class Terms:
         )
         return middle * (1 - self.retry_jitter), middle * (1 + self.retry_jitter)
 
+    def plain(self) -> dict[str, Any]:
+        """Return them as plain values, for the heading of a history."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> "Terms":
+        """Read what `plain` wrote."""
+        schedules = tuple(ScheduleTerms(**one) for one in plain.get("schedules", ()))
+        return cls(**{**plain, "schedules": schedules})
+
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """One claim of a job, and how the rows say that it ended."""
+    """One claim of a job, its renewals, and how it ended; None while it runs."""
 
     claim: Entry
+    renewals: Sequence[Entry]
     end: Entry | None
+
+    @property
+    def job(self) -> int:
+        """The job that is held."""
+        job: int = self.claim.a["job"]
+        return job
+
+    @property
+    def fence(self) -> int:
+        """The fence under which it is held."""
+        fence: int = self.claim.a["fence"]
+        return fence
+
+    @property
+    def lease_until(self) -> int:
+        """Until when it was granted at last, by the database's clock."""
+        moment: int = (self.renewals or [self.claim])[-1].a["lease_until"]
+        return moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +140,11 @@ class Call:
         return attempt
 
     def is_answered(self, *, well: bool) -> bool:
-        """Whether the answer was a success (or, with `well=False`, a failure)."""
-        return self.response is not None and (self.response.a["status"] < 300) is well  # noqa: PLR2004
+        """Whether it got a whole answer that was a success (or, with `well=False`, was not)."""
+        response = self.response
+        if response is None or response.a.get("how", "whole") != "whole":
+            return False
+        return (response.a["status"] < 300) is well  # noqa: PLR2004 - HTTP's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,17 +164,24 @@ class History:
     def of(self, src: str, *names: str) -> list[Entry]:
         """List the entries of a source with one of these names, in order."""
         found = [entry for name in names for entry in self._by_name.get((src, name), ())]
-        return sorted(found, key=lambda entry: entry.i)
+        return found if len(names) == 1 else sorted(found, key=lambda entry: entry.i)
 
     def holdings(self) -> dict[int, list[Holding]]:
-        """Return the claims of each job by fence, each with its end."""
-        ends = {(end.a["job"], end.a["fence"]): end for end in self.of("rows", *ENDS)}
+        """Return the claims of each job, in the order in which they were committed."""
+        ends = {(end.a["job"], end.a["fence"]): end for end in self.of("wal", *ENDS)}
+        renewals = defaultdict(list)
+        for renewal in self.of("wal", "renew"):
+            renewals[renewal.a["job"], renewal.a["fence"]].append(renewal)
         found = defaultdict(list)
-        for claim in sorted(self.of("rows", "claim"), key=lambda entry: entry.a["fence"]):
-            found[claim.a["job"]].append(
-                Holding(claim, ends.get((claim.a["job"], claim.a["fence"])))
-            )
+        for claim in self.of("wal", "claim"):
+            key = claim.a["job"], claim.a["fence"]
+            found[claim.a["job"]].append(Holding(claim, renewals.get(key, []), ends.get(key)))
         return found
+
+    def successions(self) -> Iterator[tuple[Holding, Holding | None]]:
+        """Pair every claim with the next one of its job."""
+        for held in self.holdings().values():
+            yield from zip(held, [*held[1:], None], strict=True)
 
     def calls(self) -> dict[int, list[Call]]:
         """Return the upstream's calls for each job, in the order they came."""
@@ -136,10 +191,9 @@ class History:
             found[request.a["job"]].append(Call(request, answers.get(request.a["call"])))
         return found
 
-    def successions(self) -> Iterator[tuple[Holding, Holding | None]]:
-        """Pair every claim with the next one of its job."""
-        for held in self.holdings().values():
-            yield from zip(held, [*held[1:], None], strict=True)
+    def signals(self, *signals: str) -> list[Entry]:
+        """List the signals of these sorts that hit somebody."""
+        return [x for x in self.of("fault", "fired") if x.a["hits"] and x.a.get("sig") in signals]
 
 
 def in_order(entries: Iterable[Entry]) -> list[Entry]:
