@@ -6,52 +6,99 @@ source can make it call any address: not for production.
 
 A delivery is `{"id": "evt-1", "jobs": [{"kind": "drill.call", "payload": {"url": "http://…"}}]}`.
 
-| kind          | payload          | does                                                        |
-|---------------|------------------|-------------------------------------------------------------|
-| `drill.call`  | `url`            | posts to the address, with the job's key                    |
-| `drill.sleep` | `url`, `seconds` | waits, then calls                                           |
-| `drill.fail`  | `permanent`      | fails, for ever if `permanent` is true                      |
-| `drill.write` |                  | one row in `drill.effects` (made by the harness) in the transaction of the settle |
-| `drill.stubborn` | `url`         | calls, then writes, and cannot be stopped: its late result meets the fence alone |
+| kind             | payload          | does                                                     |
+|------------------|------------------|----------------------------------------------------------|
+| `drill.noop`     |                  | nothing                                                  |
+| `drill.call`     | `url`            | posts to the address, with the job's key                 |
+| `drill.write`    |                  | one row in `drill.effects`, in the transaction of the settle |
+| `drill.book`     | `url`            | calls, then writes                                       |
+| `drill.stubborn` | `url`            | as `book`, and cannot be stopped: its late result meets the fence alone |
+| `drill.sleep`    | `s`              | waits                                                    |
+| `drill.burn`     | `s`              | computes in the event loop, giving the interpreter's lock away now and then |
+| `drill.block`    | `s`              | blocks the event loop                                    |
+| `drill.fail`     | `permanent`      | fails, for ever if `permanent` is true                   |
+| `drill.exit`     |                  | ends the whole process at once                           |
+| `drill.tick`     |                  | the job of a slot: one row in `drill.effects`            |
+
+The table `drill.effects` is the harness's. At the points of `DRILL_POINTS` the process halts
+itself until somebody lets it go on: there the harm is done.
 """
 
+import json
 import os
-from collections.abc import Sequence
-from datetime import timedelta
+import signal
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
 import anyio
 import httpx
+import structlog
 
 from reliq.app import App, Handler, Job, Source
 from reliq.domain.event import Delivery
 from reliq.domain.http import check
 from reliq.domain.job import NewJob
+from reliq.domain.outcome import Outcome
 from reliq.domain.signature import SITE
+from reliq.domain.slots import Schedule
 from reliq.errors import PermanentError, TemporaryError
 from reliq.settings import Settings
 
-DEADLINE: Final = timedelta(seconds=10)
-"""For a whole call, from connecting to the last byte."""
+log = structlog.get_logger()
 
 _EFFECT: Final = "insert into drill.effects (job_id, key, attempt) values ($1, $2, $3)"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EXIT_CODE: Final = 86
 
 
-def app(_: Settings) -> App:
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """What all handlers share: a client, and the points at which to halt."""
+
+    http: httpx.AsyncClient
+    deadline_s: float
+    points: frozenset[str]
+
+    def halt(self, job: Job, point: str) -> None:
+        """Stop the whole process here, if it is a point at which somebody waits for it."""
+        if point in self.points:
+            log.info("drill.point", job_id=job.id, attempt=job.attempt, point=point)
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+Does = Callable[[Drill, Job], Awaitable[Outcome | None]]
+
+
+def app(settings: Settings) -> App:
     """Compose the App; each process has one client."""
-    http = httpx.AsyncClient(follow_redirects=False, trust_env=False)
+    environ = os.environ  # noqa: TID251 - what only the drill knows is no setting of the product
+    drill = Drill(
+        http=httpx.AsyncClient(follow_redirects=False, trust_env=False),
+        deadline_s=settings.time_limit.total_seconds() / 2,
+        points=frozenset(environ.get("DRILL_POINTS", "").split(",")),
+    )
+    kinds: dict[str, Does] = {
+        "drill.noop": noop, "drill.call": call, "drill.write": write, "drill.book": book,
+        "drill.stubborn": stubborn, "drill.sleep": sleep, "drill.burn": burn,
+        "drill.block": block, "drill.fail": fail, "drill.exit": leave, "drill.tick": write,
+    }  # fmt: skip
     return App(
         sources={"drill": Source(signature=SITE, route=route, dedup_key=dedup_key)},
-        handlers={
-            "drill.call": Handler(partial(call, http)),
-            "drill.sleep": Handler(partial(sleep, http)),
-            "drill.fail": Handler(fail),
-            "drill.write": Handler(write),
-            "drill.stubborn": Handler(partial(stubborn, http)),
-        },
-        close=[http.aclose],
-    )
+        handlers={kind: Handler(partial(told, drill, does)) for kind, does in kinds.items()},
+        schedules=[
+            Schedule(
+                kind="drill.tick", id=one["id"], when=Pulse(one["every_s"]), missed=one["missed"],
+                age_max=timedelta(seconds=one["every_s"] * 50),
+            )
+            for one in json.loads(environ.get("DRILL_SCHEDULES", "[]"))
+        ],
+        close=[drill.http.aclose],
+    )  # fmt: skip
 
 
 def dedup_key(delivery: Delivery) -> str:
@@ -67,7 +114,29 @@ def route(delivery: Delivery) -> Sequence[NewJob]:
     ]
 
 
-async def call(http: httpx.AsyncClient, job: Job) -> None:
+async def told(drill: Drill, does: Does, job: Job) -> Outcome | None:
+    """Say when a handler begins and how it ends."""
+    about = {"job_id": job.id, "attempt": job.attempt}
+    log.info("drill.started", **about)
+    how = "cancelled"
+    try:
+        drill.halt(job, "started")
+        answer = await does(drill, job)
+        drill.halt(job, "ending")
+        how = "done"
+    except Exception:
+        how = "raised"
+        raise
+    finally:
+        log.info("drill.ended", how=how, **about)
+    return answer
+
+
+async def noop(_: Drill, __: Job) -> None:
+    """Do nothing."""
+
+
+async def call(drill: Drill, job: Job) -> None:
     """
     Post to the payload's address.
 
@@ -81,33 +150,29 @@ async def call(http: httpx.AsyncClient, job: Job) -> None:
         "Drill-Process": str(os.getpid()),
     }
     body: dict[str, Any] = {"job": job.id, "kind": job.kind}
-    with anyio.fail_after(DEADLINE.total_seconds()):
-        response = await http.post(
-            job.payload["url"], json=body, headers=headers, timeout=DEADLINE.total_seconds()
+    drill.halt(job, "before-call")
+    with anyio.fail_after(drill.deadline_s):
+        response = await drill.http.post(
+            job.payload["url"], json=body, headers=headers, timeout=drill.deadline_s
         )
+    drill.halt(job, "after-call")
     check(response, "the drill's upstream")
 
 
-async def sleep(http: httpx.AsyncClient, job: Job) -> None:
-    """Wait for as many seconds as the payload says, then call."""
-    await anyio.sleep(job.payload["seconds"])
-    await call(http, job)
-
-
-async def fail(job: Job) -> None:
-    """Fail; a permanent failure buries the job at once."""
-    if job.payload.get("permanent", False):
-        raise PermanentError("told to fail for ever")
-    raise TemporaryError("told to fail")
-
-
-async def write(job: Job) -> None:
+async def write(drill: Drill, job: Job) -> None:
     """Write a row that is there if and only if the job has succeeded."""
     async with job.transaction() as transaction:
         await transaction.execute(_EFFECT, job.id, job.key, job.attempt)
+        drill.halt(job, "in-transaction")
 
 
-async def stubborn(http: httpx.AsyncClient, job: Job) -> None:
+async def book(drill: Drill, job: Job) -> None:
+    """Call, then write."""
+    await call(drill, job)
+    await write(drill, job)
+
+
+async def stubborn(drill: Drill, job: Job) -> None:
     """
     Call, then write, out of reach of cancellation, as code does that swallows it.
 
@@ -115,5 +180,50 @@ async def stubborn(http: httpx.AsyncClient, job: Job) -> None:
     late result reaches the database and only the fence is left to refuse it.
     """
     with anyio.CancelScope(shield=True):
-        await call(http, job)
-        await write(job)
+        await book(drill, job)
+
+
+async def sleep(_: Drill, job: Job) -> None:
+    """Wait for as many seconds as the payload says."""
+    await anyio.sleep(job.payload["s"])
+
+
+async def burn(_: Drill, job: Job) -> None:  # noqa: RUF029 - it blocks on purpose
+    """Compute without awaiting; the interpreter gives its lock away every few milliseconds."""
+    ends_s = time.monotonic() + job.payload["s"]
+    while time.monotonic() < ends_s:
+        sum(range(1000))
+
+
+async def block(_: Drill, job: Job) -> None:  # noqa: RUF029 - it blocks on purpose
+    """Block the event loop, as a call does that was not made for it."""
+    time.sleep(job.payload["s"])  # noqa: ASYNC251
+
+
+async def fail(_: Drill, job: Job) -> None:  # noqa: RUF029 - there is nothing to wait for
+    """Fail; a permanent failure buries the job at once."""
+    if job.payload.get("permanent", False):
+        raise PermanentError("told to fail for ever")
+    raise TemporaryError("told to fail")
+
+
+async def leave(_: Drill, __: Job) -> None:  # noqa: RUF029 - there is nothing to wait for
+    """End the process as running out of memory does: without a word."""
+    os._exit(_EXIT_CODE)
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """A slot every so many seconds since 1970: schedules for people know no such pace."""
+
+    every_s: float
+
+    def between(self, after: datetime, until: datetime) -> list[datetime]:
+        """List the slots in (after, until]."""
+        first = int((after - _EPOCH).total_seconds() // self.every_s) + 1
+        last = int((until - _EPOCH).total_seconds() // self.every_s)
+        return [_EPOCH + timedelta(seconds=n * self.every_s) for n in range(first, last + 1)]
+
+    def most(self, span: timedelta) -> int:
+        """Return how many slots a span holds at most."""
+        return int(span.total_seconds() / self.every_s) + 1

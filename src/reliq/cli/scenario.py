@@ -1,7 +1,5 @@
 """`reliq scenario …`: break the running system on purpose and judge what is left."""
 
-import json
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
@@ -10,119 +8,286 @@ import anyio
 import typer
 from rich.console import Console
 
-from reliq.errors import ScenarioInvalid, ServerFailed
-from reliq.servers import PostgresServer, Provider, open_server
+from reliq.errors import HarnessError, ScenarioInvalid, ServerFailed
+from reliq.servers import IMAGE_DEFAULT, Provider
 
 if TYPE_CHECKING:
     from reliq.scenario.model import Scenario
-    from reliq.scenario.run import Result
+    from reliq.scenario.series import Item, Series
+    from reliq.scenario.verdict import Verdict
 
 scenario = typer.Typer(
     name="scenario", help="Break the running system and judge what is left.", no_args_is_help=True
 )
 
-PARAMETERS: Final = {"fsync": "off", "full_page_writes": "off", "max_connections": "200"}
-"""Crashes of the machine are not played here; `synchronous_commit` stays on."""
-
-_COLOURS: Final = {"pass": "green", "violated": "bold red", "vacuous": "yellow", "void": "magenta"}
 _USAGE: Final = 2
+_VOID: Final = 4
+
+Paths = Annotated[
+    list[Path], typer.Argument(metavar="FILE|FOLDER…", help="Scenario files, or folders of them.")
+]
+Seed = Annotated[int | None, typer.Option(help="Of the dice; without it, made of the name.")]
+Repeat = Annotated[int, typer.Option(min=1, help="Runs of each, with the seeds that follow.")]
+Jobs = Annotated[int, typer.Option(min=1, max=16, help="Runs at one time.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep what a run leaves also after a pass.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+Slice = Annotated[str, typer.Option(metavar="I/N", help="Only every Nth item, from the Ith on.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Leave out what had passed when this was last broken off.")
+]
+Postgres = Annotated[Provider, typer.Option(help="Where Postgres comes from.")]
+Image = Annotated[str, typer.Option(help="The image, if it comes from a container.")]
+Proxy = Annotated[str, typer.Option(help="Who bends links: auto, toxiproxy or builtin.")]
+Exec = Annotated[
+    bool, typer.Option("--exec", help="Start every process by exec instead of forking one.")
+]
+OnlyCell = Annotated[
+    str, typer.Option("--cell", metavar="NAME=VALUE,…", help="Only this cell of the matrix.")
+]
+Only = Annotated[list[str] | None, typer.Option("--tag", help="Only files with this tag.")]
 
 
 @scenario.callback()
-def _group() -> None:
-    """Keep `run` a command of its own while it is the only one."""
+def _needs() -> None:
+    for module, package in (("yaml", "pyyaml"), ("h11", "h11")):
+        if find_spec(module) is None:
+            _refuse(f"scenarios need {package}: pip install 'reliq[scenario]'")
 
 
 @scenario.command()
 def run(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Scenario files.")],
+    paths: Paths,
     *,
-    seed: Annotated[
-        int | None, typer.Option(help="Of the dice; without it, made of the name.")
-    ] = None,
-    repeat: Annotated[
-        int, typer.Option(min=1, help="Runs of each, with the seeds that follow.")
-    ] = 1,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep history and logs in runs/ also after a pass.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a run.")] = False,
-    postgres: Annotated[Provider, typer.Option(help="Where Postgres comes from.")] = "auto",
+    seed: Seed = None,
+    repeat: Repeat = 1,
+    jobs: Jobs = 1,
+    keep: Keep = False,
+    json: Json = False,
+    part: Annotated[str, typer.Option("--slice", metavar="I/N", help="Only every Nth item.")] = "",
+    resume: Resume = False,
+    tag: Only = None,
+    cell: OnlyCell = "",
+    postgres: Postgres = "auto",
+    image: Image = IMAGE_DEFAULT,
+    proxy: Proxy = "auto",
+    by_exec: Exec = False,
 ) -> None:
     """
-    Run scenario files and judge them.
+    Run scenarios, every cell of their matrices, and judge them.
 
     Exit code: 0 pass, 1 violated, 2 a file does not load, 3 vacuous, 4 void.
     """
-    if find_spec("yaml") is None:
-        _refuse("scenarios need PyYAML: pip install pyyaml")
+    from reliq.scenario.series import items, sliced  # noqa: PLC0415 - see the package's docstring
+
+    loaded = _load(paths, tag)
+    if cell:
+        loaded = [(file, each) for file, each in loaded if f"[{cell}]" in each.id]
+        if not loaded:
+            _refuse(f"no cell {cell!r} here: `reliq scenario list` shows them")
+    if by_exec:
+        loaded = [(file, each.model_copy(update={"spawn": "exec"})) for file, each in loaded]
+    try:
+        todo = sliced(items(loaded, seed=seed, repeat=repeat), part)
+    except ValueError as error:
+        _refuse(str(error))
+    series = _series(postgres, image, proxy, jobs=jobs, keep=keep, json=json, resume=resume)
+    _finish(series, todo)
+
+
+@scenario.command()
+def placebo(
+    paths: Paths,
+    *,
+    jobs: Jobs = 1,
+    json: Json = False,
+    postgres: Postgres = "auto",
+    image: Image = IMAGE_DEFAULT,
+) -> None:
+    """
+    Run the first cell of each with all harm taken out: none but those without harm may pass.
+
+    Exit code: 0 when every one with harm is vacuous and every other passes, else 1.
+    """
+    from reliq.scenario.placebo import placebo as without_harm  # noqa: PLC0415
+    from reliq.scenario.series import first_cells, items  # noqa: PLC0415
+
+    cells = first_cells(_load(paths, None))
+    series = _series(postgres, image, "builtin", jobs=jobs, keep=False, json=json, resume=False)
+    todo = [item.played_as(without_harm(item.scenario)) for item in items(cells, seed=None, repeat=1)]
+    verdicts = _played(series, todo)
+    wrong = [
+        f"{item.scenario.id} is {verdict}"
+        for item, verdict in zip(todo, verdicts, strict=True)
+        if verdict != ("vacuous" if item.scenario.is_harmful else "pass")
+    ]
+    for line in wrong:
+        typer.echo(f"placebo: {line}, and should not be", err=True)
+    typer.echo(f"placebo: {len(todo) - len(wrong)} of {len(todo)} as they should be", err=True)
+    raise typer.Exit(1 if wrong else 0)
+
+
+@scenario.command()
+def plan(paths: Paths, *, seed: Seed = None, json: Json = False) -> None:
+    """Print every resolved step of every cell, and start nothing."""
+    from reliq.scenario.plan import planned  # noqa: PLC0415 - see the package's docstring
+    from reliq.scenario.run import seed_of  # noqa: PLC0415
+
+    for _, cell in _load(paths, None):
+        if json:
+            typer.echo(cell.model_dump_json(by_alias=True, exclude_defaults=True))
+            continue
+        for line in planned(cell, seed_of(cell) if seed is None else seed):
+            typer.echo(line)
+
+
+@scenario.command()
+def check(
+    history: Annotated[Path, typer.Argument(metavar="HISTORY", help="A history.jsonl.")],
+    *,
+    expect: Annotated[
+        Path | None, typer.Option(help="Judge by this file, not by the plan beside the history.")
+    ] = None,
+) -> None:
+    """Judge a stored history again; exit codes as of `run`."""
     from reliq.scenario.load import load  # noqa: PLC0415 - see the package's docstring
-    from reliq.scenario.verdict import EXIT_CODES, worst  # noqa: PLC0415 - see the package's docstring
+    from reliq.scenario.report import details  # noqa: PLC0415
+    from reliq.scenario.run import Result  # noqa: PLC0415
+    from reliq.scenario.stored import read_history, read_plan  # noqa: PLC0415
+    from reliq.scenario.verdict import EXIT_CODES, judge  # noqa: PLC0415
 
     try:
-        loaded = [(file, load(file)) for file in files]
+        about, found = read_history(history)
+        if expect is None:
+            expected = read_plan(history.with_name("plan.json"))
+        else:
+            cells = {str(cell.cell): cell for cell in load(expect)}
+            expected = cells.get(str(about["cell"]), next(iter(cells.values())))
     except ScenarioInvalid as error:
         _refuse(str(error))
-    console = Console(highlight=False, soft_wrap=True)
-    verdicts = []
-    try:
-        with open_server(postgres, parameters=PARAMETERS) as server:
-            for file, each in loaded:
-                for n in range(repeat):
-                    show = _show_json if as_json else _show
-                    result = _run_once(
-                        each, server, seed, n, keep=keep, console=console, quiet=as_json
-                    )
-                    show(console, result, file, postgres)
-                    verdicts.append(result.judgement.verdict)
-    except ServerFailed as error:
-        typer.echo(f"void: no Postgres: {error}", err=True)
-        raise typer.Exit(EXIT_CODES["void"]) from error
-    raise typer.Exit(EXIT_CODES[worst(verdicts)])
+    judgement = judge(expected, found)
+    result = Result(scenario=expected, seed=about["seed"], judgement=judgement, history=found,
+                    seconds=0, folder=None)  # fmt: skip
+    typer.echo(f"{judgement.verdict}: {expected.scenario}")
+    for line in details(result, repeat=f"reliq scenario check {history}"):
+        typer.echo(line)
+    raise typer.Exit(EXIT_CODES[judgement.verdict])
 
 
-def _run_once(
-    what: "Scenario",
-    server: PostgresServer,
-    seed: int | None,
-    n: int,
+@scenario.command()
+def lint(paths: Paths) -> None:
+    """Say what is wrong with scenario files; exit code 2 if anything is."""
+    loaded = _load(paths, None)
+    files = {file for file, _ in loaded}
+    typer.echo(f"{len(files)} files, {len(loaded)} cells: well written")
+
+
+@scenario.command(name="list")
+def list_(paths: Paths, *, json: Json = False) -> None:
+    """List scenarios, with their cells, tags and the promises they guard."""
+    from reliq.scenario.plan import listed  # noqa: PLC0415 - see the package's docstring
+
+    for line in listed(_load(paths, None), as_json=json):
+        typer.echo(line)
+
+
+@scenario.command()
+def schema() -> None:
+    """Print the JSON Schema of scenario files, for editors."""
+    from reliq.scenario.schema import schema as of_files  # noqa: PLC0415
+
+    typer.echo(of_files())
+
+
+@scenario.command()
+def mutants(
+    folder: Annotated[Path, typer.Argument(help="Patches of the package.")] = Path(
+        "tests/chaos/mutants"
+    ),
     *,
-    keep: bool,
-    console: Console,
-    quiet: bool,
-) -> "Result":
-    from reliq.scenario.run import run_scenario, seed_of  # noqa: PLC0415 - see the package's docstring
+    scenarios: Annotated[Path, typer.Option(help="Where the scenarios are.")] = Path("scenarios"),
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each mutant.")] = 1,
+    part: Annotated[str, typer.Option("--slice", metavar="I/N", help="Only every Nth.")] = "",
+    table: Annotated[
+        Path | None, typer.Option(help="Write the kill matrix here, as docs/kill-matrix.md.")
+    ] = None,
+    postgres: Postgres = "auto",
+    image: Image = IMAGE_DEFAULT,
+) -> None:
+    """
+    Run each mutant in its scenario: it must be found out with every seed.
 
-    first = seed_of(what) if seed is None else seed
+    Exit code: 0 when all were, else 1; 2 when a patch no longer applies.
+    """
+    from reliq.scenario.mutants import Kill, kill_all, load_mutants, matrix  # noqa: PLC0415
+    from reliq.scenario.series import sliced  # noqa: PLC0415
 
-    async def conducted(tell: Callable[[str], None]) -> "Result":
-        return await run_scenario(
-            what, server=server, seed=first + n, runs=Path("runs"), keep=keep, tell=tell
+    try:
+        chosen = sliced(load_mutants(folder, scenarios), part)
+    except (ValueError, ScenarioInvalid) as error:
+        _refuse(str(error))
+
+    def tell(kill: Kill) -> None:
+        typer.echo(kill.line())
+
+    try:
+        kills = anyio.run(
+            lambda: kill_all(chosen, provider=postgres, image=image, seeds=seeds, tell=tell)
         )
-
-    if quiet:
-        return anyio.run(conducted, lambda _: None)
-    if not console.is_terminal:
-        return anyio.run(
-            conducted, lambda text: console.print(f"{what.scenario}: {text}", markup=False)
-        )
-    with console.status(what.scenario) as status:
-        return anyio.run(conducted, lambda text: status.update(f"{what.scenario}: {text}"))
+    except ScenarioInvalid as error:
+        _refuse(str(error))
+    if table is not None:
+        table.write_text(matrix(kills), encoding="utf-8")
+    alive = [kill for kill in kills if not kill.is_killed]
+    typer.echo(f"{len(kills) - len(alive)} of {len(kills)} mutants found out, {seeds} seeds each")
+    raise typer.Exit(1 if alive else 0)
 
 
-def _show(console: Console, result: "Result", file: Path, postgres: str) -> None:
-    from reliq.scenario.report import details, headline, repeat_command  # noqa: PLC0415 - see the package's docstring
+def _load(paths: list[Path], tags: list[str] | None) -> list[tuple[Path, "Scenario"]]:
+    from reliq.scenario.load import files_below, load  # noqa: PLC0415 - see the package's docstring
 
-    console.print(headline(result), style=_COLOURS[result.judgement.verdict], markup=False)
-    for line in details(result, repeat=repeat_command(file, result.seed, postgres)):
-        console.print(line, markup=False)
+    problems, found = [], []
+    try:
+        files = files_below(paths)
+    except ScenarioInvalid as error:
+        _refuse(str(error))
+    for file in files:
+        try:
+            found += [(file, cell) for cell in load(file)]
+        except ScenarioInvalid as error:
+            problems.append(str(error))
+    if problems:
+        _refuse("\n".join(problems))
+    return [(file, cell) for file, cell in found if not tags or set(tags) <= set(cell.tags)]
 
 
-def _show_json(console: Console, result: "Result", file: Path, postgres: str) -> None:
-    from reliq.scenario.report import as_json, repeat_command  # noqa: PLC0415 - see the package's docstring
+def _series(
+    postgres: Provider, image: str, proxy: str, *, jobs: int, keep: bool, json: bool, resume: bool
+) -> "Series":
+    from reliq.scenario.screen import JsonLines, Lines, Live  # noqa: PLC0415
+    from reliq.scenario.series import Series  # noqa: PLC0415
 
-    repeat = repeat_command(file, result.seed, postgres)
-    console.print(json.dumps(as_json(result, repeat=repeat)), markup=False)
+    if proxy not in {"auto", "toxiproxy", "builtin"}:
+        _refuse(f"--proxy is auto, toxiproxy or builtin, not {proxy!r}")
+    console = Console(highlight=False, soft_wrap=True)
+    screen = JsonLines() if json else Live(console) if console.is_terminal else Lines(console)
+    return Series(
+        provider=postgres, image=image, proxy=proxy, runs=Path("runs"), jobs=jobs, keep=keep,
+        resume=resume, screen=screen,
+    )  # fmt: skip
+
+
+def _played(series: "Series", todo: "list[Item]") -> "list[Verdict]":
+    try:
+        return anyio.run(series.play, todo)
+    except (ServerFailed, HarnessError) as error:
+        typer.echo(f"void: {error}", err=True)
+        raise typer.Exit(_VOID) from error
+
+
+def _finish(series: "Series", todo: "list[Item]") -> NoReturn:
+    from reliq.scenario.verdict import EXIT_CODES, worst  # noqa: PLC0415
+
+    raise typer.Exit(EXIT_CODES[worst(_played(series, todo))])
 
 
 def _refuse(text: str) -> NoReturn:

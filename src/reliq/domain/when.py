@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from math import ceil
-from typing import Final
+from typing import Final, Protocol
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -154,7 +154,16 @@ class Cron:
         return len(CronSim(self.expression, _SOME_DAY).hours) == 24  # noqa: PLR2004
 
 
-When = Every | Daily | Cron
+class When(Protocol):
+    """A rule: `Every`, `Daily`, `Cron`, or a team's own."""
+
+    def between(self, after: datetime, until: datetime) -> list[datetime]:
+        """List the instants in (after, until], in UTC and in order."""
+        ...
+
+    def most(self, span: timedelta) -> int:
+        """Return how many instants a span of this length holds at most."""
+        ...
 
 
 def _zone(name: str) -> ZoneInfo:

@@ -2,32 +2,36 @@
 One run: build the stage, send the load, do the harm, wait for rest, read what is there.
 
 Nothing sleeps to let things happen. Steps wait for their trigger, the end waits for rest, and
-both under deadlines; only what the file gives a length is a sleep: a `delay`, a STOP that `lasts`,
-an upstream's thinking time.
+both under deadlines; only what the file gives a length is a sleep: a `delay`, a harm that is on
+`for` a while, an upstream's thinking time.
 """
 
+import json
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import anyio
+from anyio.abc import TaskGroup
 
+from reliq.scenario.faults.kind import Scene
 from reliq.scenario.history import History
-from reliq.scenario.matching import matches
-from reliq.scenario.merge import merge, strangers
-from reliq.scenario.model import Scenario, Step
+from reliq.scenario.merge import merge
+from reliq.scenario.model import Scenario
 from reliq.scenario.recorder import Recorder
+from reliq.scenario.rig import Rig
 from reliq.scenario.stage import Stage, open_stage
-from reliq.scenario.stage.postgres import ClockMap
-from reliq.scenario.stage.sender import deliver
-from reliq.servers import PostgresServer
+from reliq.scenario.stage.database import ClockMap
+from reliq.scenario.stage.senders import Senders
+from reliq.scenario.steps import Steps
 
 SLACK_S: Final = 0.15
 """For round trips and scheduling on a quiet machine, on top of every upper bound."""
 
 NAP_S: Final = 0.02
+LATE_S: Final = 0.005
 CLOCK_DRIFT_MAX_S: Final = 0.05
 LOOK_EVERY_S: Final = 0.02
 
@@ -41,13 +45,7 @@ class Run:
 
 
 async def conduct(
-    scenario: Scenario,
-    *,
-    server: PostgresServer,
-    seed: int,
-    folder: Path,
-    code: Path,
-    tell: Callable[[str], None],
+    scenario: Scenario, *, rig: Rig, seed: int, folder: Path, tell: Callable[[str], None]
 ) -> Run:
     """
     Run a scenario once; the dice of the load come from `seed`.
@@ -56,108 +54,126 @@ async def conduct(
         HarnessError: the stage could not be built or held (also inside an ExceptionGroup).
 
     """
-    recorder, noise = Recorder(), Noise()
+    recorder = Recorder()
+    dice = random.Random(seed)  # noqa: S311 - dice of a test, to be thrown again
     async with open_stage(
-        scenario, server=server, recorder=recorder, folder=folder, code=code, tell=tell
+        scenario, rig=rig, seed=seed, recorder=recorder, folder=folder, tell=tell
     ) as stage:
-        clock = await stage.database.map_clock()
-        steps = Steps(scenario, stage, recorder, tell)
-        async with anyio.create_task_group() as background:
-            background.start_soon(noise.listen)
-            steps.start(background)
-            tell("load: sending")
-            dice = random.Random(seed)  # noqa: S311 - dice of a test, to be thrown again
-            for load in scenario.load:
-                await deliver(load.deliver, stage=stage, recorder=recorder, dice=dice)
-            tell("waiting for rest")
-            await _rest(scenario, stage, steps)
-            background.cancel_scope.cancel()
-        steps.heal()
-        drift = clock_drift_s(clock, await stage.database.map_clock())
-        seen = recorder.entries  # before the stage is torn down: what dies then does not count
-        rows = await stage.database.read(clock)
-    doubts = []
+        conductor = Conductor(scenario, stage, recorder, dice, tell)
+        doubts = [doubt async for doubt in conductor.play()]
+        drift = clock_drift_s(stage.database.clock, await stage.database.map_clock())
+        recorder.add(await stage.database.committed())
+        seen = list(recorder.entries)  # before the stage is torn down: what dies then does not count
     if drift > CLOCK_DRIFT_MAX_S:
         doubts.append(f"the clocks of database and harness moved apart by {drift:.3f} s")
-    if noise.worst_s > scenario.scaled(scenario.system.config.lease).total_seconds() / 2:
-        doubts.append(f"the machine woke the harness up to {noise.worst_s:.3f} s late")
-    history = merge(scenario, seen, rows, slack_s=SLACK_S + noise.worst_s)
-    return Run(history, (*doubts, *strangers(scenario, history)))
+    late_s = max((x.a["by_s"] for x in seen if x.src == "canary"), default=0.0)
+    if late_s > scenario.scaled(scenario.system.config.lease).total_seconds() / 2:
+        doubts.append(f"the machine woke the harness up to {late_s:.3f} s late")
+    return Run(merge(scenario, seen, slack_s=SLACK_S + late_s), tuple(doubts))
 
 
-class Noise:
-    """How late a nap of 20 ms ends: what the machine adds to every wait."""
+class Conductor:
+    """Plays one scenario on its stage."""
 
-    def __init__(self) -> None:
-        self.worst_s = 0.0
+    def __init__(
+        self,
+        scenario: Scenario,
+        stage: Stage,
+        recorder: Recorder,
+        dice: random.Random,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._scenario, self._stage, self._recorder = scenario, stage, recorder
+        self._dice, self._tell = dice, tell
+        self._senders = Senders(stage, recorder, dice)
 
-    async def listen(self) -> None:
-        """Nap until cancelled."""
+    async def play(self) -> AsyncIterator[str]:
+        """Play it to the end; yields reasons why the run might prove nothing."""
+        wall_s = self._scenario.wall.total_seconds()
+        is_over = False
+        async with anyio.create_task_group() as background:
+            steps = Steps(
+                self._scenario, self._stage, self._recorder,
+                lambda who: self._scene(who, background, steps), self._tell,
+            )  # fmt: skip
+            background.start_soon(self._canary)
+            if _waits_for_commits(self._scenario):
+                background.start_soon(self._follow)
+            steps.start(background)
+            with anyio.move_on_after(wall_s):
+                await self._act(steps)
+                is_over = True
+            background.cancel_scope.cancel()
+        if not is_over:
+            yield f"the run was not over after {wall_s:g} s (wall)"
+
+    def _scene(self, who: str, tasks: TaskGroup, steps: Steps) -> Scene:
+        return Scene(
+            stage=self._stage, senders=self._senders, recorder=self._recorder, dice=self._dice,
+            who=who, tasks=tasks, heal=steps.heal,
+        )  # fmt: skip
+
+    async def _act(self, steps: Steps) -> None:
+        """Send the load, let all harm that is due end, wait for rest, and look."""
+        self._tell("load: sending")
+        for load in self._scenario.load:
+            if load.deliver is not None:
+                await self._senders.deliver(load.deliver)
+            if load.enqueue is not None:
+                await self._senders.enqueue(load.enqueue)
+        while steps.are_pending:
+            await anyio.sleep(LOOK_EVERY_S)
+        steps.settle()
+        while steps.are_on:
+            await anyio.sleep(LOOK_EVERY_S)
+        self._tell("waiting for rest")
+        await anyio.sleep(self._scenario.seconds(self._scenario.settle.after))
+        await self._rest(steps)
+        if any(name == "dead.visible" for name, _ in self._scenario.expect.promises()):
+            await self._list_dead()
+
+    async def _rest(self, steps: Steps) -> None:
+        """Return when nothing moves any more or the time allowed is over: then it is judged so."""
+        with anyio.move_on_after(self._scenario.settle.within.total_seconds()):
+            # Rest is a condition in a database: it can only be looked at.
+            while (
+                steps.are_on
+                or self._stage.processes.are_leaving
+                or await self._stage.database.count_open()
+            ):
+                await anyio.sleep(LOOK_EVERY_S)
+
+    async def _list_dead(self) -> None:
+        """Ask, as an operator does, what has died."""
+        code, said = await self._stage.operate("operator", "failed", "--json", "--limit", "1000")
+        for dead in json.loads(said)["dead"] if code == 0 else ():
+            self._recorder.record(
+                "driver", "dead-listed", job=dead["id"], reason=dead["reason"],
+                error=dead["error"] or "",
+            )  # fmt: skip
+
+    async def _canary(self) -> None:
+        """Measure how late a nap of 20 ms ends: what the machine adds to every wait."""
         while True:
             asleep_at_s = anyio.current_time()
             await anyio.sleep(NAP_S)
-            self.worst_s = max(self.worst_s, anyio.current_time() - asleep_at_s - NAP_S)
+            late_s = anyio.current_time() - asleep_at_s - NAP_S
+            if late_s > LATE_S:
+                self._recorder.record("canary", "late", by_s=round(late_s, 4))
 
-
-class Steps:
-    """The faults: each waits for its trigger, then does its harm and says whom it hit."""
-
-    def __init__(
-        self, scenario: Scenario, stage: Stage, recorder: Recorder, tell: Callable[[str], None]
-    ) -> None:
-        self._steps, self._stage = scenario.steps, stage
-        self._recorder, self._tell = recorder, tell
-        self._due = {step.id for step in scenario.steps if step.when.at is not None}
-
-    @property
-    def are_pending(self) -> bool:
-        """Say whether a step is on its way that will come, whatever the system does."""
-        return bool(self._due)
-
-    def start(self, background: anyio.abc.TaskGroup) -> None:
-        """Start waiting for every trigger."""
-        for step in self._steps:
-            background.start_soon(self._play, step)
-
-    async def _play(self, step: Step) -> None:
-        process = await self._trigger(step)
-        self._due.add(step.id)
-        await anyio.sleep(step.delay.total_seconds())
-        signal = step.do.signal
-        to = signal.to.replace("{event.p}", process)
-        self._signal(step.id, to, signal.sig)
-        if signal.lasts is not None:
-            await anyio.sleep(signal.lasts.total_seconds())
-            self._signal(step.id, to, "CONT")
-        self._due.remove(step.id)
-
-    def heal(self) -> None:
-        """Let whoever is still stopped go on: a run ends with every process able to answer."""
-        for name in self._stage.processes.stopped():
-            self._signal("heal", name, "CONT")
-
-    def _signal(self, step: str, to: str, sig: str) -> None:
-        hits = self._stage.processes.signal(to, sig)
-        self._recorder.record("fault", "fired", step=step, sig=sig, to=to, hits=hits)
-        self._tell(f"fault: {step}: SIG{sig} to {to}, hit {hits}")
-
-    async def _trigger(self, step: Step) -> str:
-        if step.when.at is not None:
-            await anyio.sleep(step.when.at.total_seconds())
-            return ""
-        event = step.when.event
-        assert event is not None  # noqa: S101 - the model demands one of the two
-        return (await self._recorder.wait_for(event.nth, lambda seen: matches(event, seen))).p
-
-
-async def _rest(scenario: Scenario, stage: Stage, steps: Steps) -> None:
-    """Return when nothing moves any more or the time allowed is over: then it is judged so."""
-    with anyio.move_on_after(scenario.settle.within.total_seconds()):
-        # Rest is a condition in a database: it can only be looked at.
-        while steps.are_pending or await stage.database.count_open():
+    async def _follow(self) -> None:
+        """Read what is committed while it is, for the steps that wait for it."""
+        while True:
+            self._recorder.add(await self._stage.database.committed())
             await anyio.sleep(LOOK_EVERY_S)
 
 
 def clock_drift_s(before: ClockMap, after: ClockMap) -> float:
     """Return how far two clock maps surely lie apart, in seconds."""
     return max(0, abs(before.offset - after.offset) - before.error - after.error) / 1e9
+
+
+def _waits_for_commits(scenario: Scenario) -> bool:
+    triggers = [step.when.event for step in scenario.steps]
+    triggers += [step.until.event for step in scenario.steps if step.until is not None]
+    return any(trigger is not None and trigger.src == "wal" for trigger in triggers)

@@ -26,6 +26,11 @@ DB_SECOND: Final = 1_000_000
 ENDS: Final = ("succeeded", "failed", "again", "release", "lease-lost")
 """How a claim ends; `dead` is said besides."""
 
+FOREVER: Final = 2**63 - 1
+"""A moment after every `t`."""
+
+_TO_QUEUED: Final = ("job", "failed", "again", "release", "lease-lost")
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -147,6 +152,14 @@ class Call:
         return (response.a["status"] < 300) is well  # noqa: PLR2004 - HTTP's own
 
 
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """A fault, and the `t` at which it was over: at once, when healed, or never."""
+
+    fault: Entry
+    until: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """All entries, in order, and the terms under which they came about."""
@@ -191,9 +204,56 @@ class History:
             found[request.a["job"]].append(Call(request, answers.get(request.a["call"])))
         return found
 
+    def waits(self) -> Iterator[tuple[Entry, Entry | None]]:
+        """Pair what made a job wait for its `run_at` with the claim that ended the wait."""
+        made: dict[int, Entry] = {}
+        for entry in self.of("wal", *_TO_QUEUED, "claim", "dead", "write", "gone"):
+            job = entry.a["job"]
+            if entry.e == "claim":
+                if job in made:
+                    yield made.pop(job), entry
+            elif entry.e in _TO_QUEUED and entry.a.get("run_at") is not None:
+                made[job] = entry
+            elif (
+                entry.e != "write" or "run_at" in entry.a["columns"] or entry.a["state"] != "queued"
+            ):
+                made.pop(job, None)
+        for entry in made.values():
+            yield entry, None
+
+    def harms(self) -> list[Harm]:
+        """Return every fault and how long it lasted; one that a signal undoes lasts until then."""
+        harms: list[Harm] = []
+        lasting: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for entry in self.of("fault", "fired", "healed"):
+            over = "STOP" if entry.a.get("sig") == "CONT" else entry.a["step"]
+            if entry.e == "healed" or entry.a.get("sig") == "CONT":
+                for n in lasting.pop((over, entry.a["to"]), ()):
+                    if harms[n].until in {harms[n].fault.t, FOREVER}:
+                        harms[n] = Harm(harms[n].fault, entry.t)
+            if entry.e == "fired":
+                stops = entry.a.get("sig") == "STOP"
+                for key in (entry.a["step"], "STOP") if stops else (entry.a["step"],):
+                    lasting[key, entry.a["to"]].append(len(harms))
+                harms.append(Harm(entry, FOREVER if stops else entry.t))
+        return harms
+
     def signals(self, *signals: str) -> list[Entry]:
         """List the signals of these sorts that hit somebody."""
         return [x for x in self.of("fault", "fired") if x.a["hits"] and x.a.get("sig") in signals]
+
+
+def moment(of_db: int, before: Entry, after: Entry | None = None) -> int:
+    """
+    Return the `t` at which the database's clock showed `of_db`; rather too late than too early.
+
+    Reckoned from entries that have both clocks, so that a clock that was set in between moves
+    it to the later side.
+    """
+    found: int = before.t + (of_db - before.a["db"]) * (SECOND // DB_SECOND)
+    if after is not None:
+        found = max(found, after.t - (after.a["db"] - of_db) * (SECOND // DB_SECOND))
+    return found
 
 
 def in_order(entries: Iterable[Entry]) -> list[Entry]:

@@ -1,120 +1,115 @@
 """
-Read a scenario file; what is wrong is told with file, line, column and the nearest known name.
+Read scenario files; what is wrong is told with file, line, column and the nearest known name.
 
 All problems are told at once, because a person mends them at once.
 """
 
 import difflib
+import inspect
 import re
 import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, Final, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from reliq.errors import ScenarioInvalid
 from reliq.scenario import invariants
+from reliq.scenario.fill import cells, fill, unfilled
 from reliq.scenario.model import Scenario
-
-Location = tuple[str | int, ...]
+from reliq.scenario.places import Document, Location, Places, Problem
 
 _AT_THE_KEY: Final = frozenset({"extra_forbidden"})
+_NOT_FILLED: Final = frozenset({"params", "matrix", "exclude"})
 
 
-class Place(NamedTuple):
-    """Line and column, from 1."""
-
-    line: int
-    column: int
-
-
-class Problem(NamedTuple):
-    """Where, and what to do about it."""
-
-    place: Place
-    text: str
-
-
-def load(path: Path) -> Scenario:
+def files_below(paths: Sequence[Path]) -> list[Path]:
     """
-    Read one file.
+    List the scenario files named, and those of the folders named; `_…` are only for inclusion.
+
+    Raises:
+        ScenarioInvalid: a path is neither, or a folder holds none.
+
+    """
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(path.glob("[!_]*.yml")) if path.is_dir() else [path]
+        if not inside:
+            raise ScenarioInvalid(f"{path}: no scenario files here: they end in .yml")
+        found += inside
+    return found
+
+
+def load(path: Path) -> list[Scenario]:
+    """
+    Read one file: each cell of its matrix.
 
     Raises:
         ScenarioInvalid: one line for each problem, `file:line:column: what is wrong`.
 
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioInvalid(f"{path}: cannot be read: {error}") from error
-    found, problems = parse(text)
-    if found is None:
-        lines = [f"{path}:{place.line}:{place.column}: {text}" for place, text in sorted(problems)]
+    found, problems = parse(path)
+    if problems:
+        lines = [f"{place}: {text}" for place, text in sorted(set(problems))]
         raise ScenarioInvalid("\n".join(lines))
     return found
 
 
-def parse(text: str) -> tuple[Scenario | None, Sequence[Problem]]:
-    """Read a file's text: the scenario, or None and every problem."""
-    loader = yaml.SafeLoader(text)
+def parse(path: Path, text: str | None = None) -> tuple[list[Scenario], Sequence[Problem]]:
+    """Read a file, or the text that is given in its place: its cells, and every problem."""
+    document = Document(path, text)
+    content, places = document.content, document.places
+    if content is None:
+        return [], document.problems
+    if not isinstance(content, dict):
+        return [], [Problem(places.of(()), "the file must be a map, with scenario, title, why, …")]
     try:
-        root = loader.get_single_node()
-        if root is None:
-            return None, [Problem(Place(1, 1), "the file is empty")]
-        places = _Places()
-        problems = list(places.walk(root, ()))
-        content = loader.construct_document(root)
-    except yaml.MarkedYAMLError as error:
-        place = _place(error.problem_mark) if error.problem_mark else Place(1, 1)
-        return None, [Problem(place, f"not YAML: {error.problem}")]
-    finally:
-        loader.dispose()
-    try:
-        scenario = Scenario.model_validate(content)
-    except ValidationError as error:
-        problems += [_problem(item, places) for item in error.errors(include_url=False)]
+        chosen = cells(content.get("matrix") or {}, content.get("exclude") or [])
+    except (TypeError, AttributeError):
+        chosen = [{}]  # the model says what is wrong with the matrix
+    found, problems = [], list(document.problems)
+    for cell in chosen:
+        scenario, more = _cell(content, cell, places)
+        problems += more
+        if scenario is not None:
+            found.append(scenario)
+    return ([] if problems else found), problems
+
+
+def _cell(
+    content: dict[str, Any], cell: dict[str, Any], places: Places
+) -> tuple[Scenario | None, list[Problem]]:
+    filled, problems = _filled(content, cell, places)
+    if problems:
         return None, problems
-    problems += [Problem(places.of(at), text) for at, text in scenario.problems()]
-    problems += list(_unknown_invariants(scenario, places))
-    return (None if problems else scenario), problems
+    try:
+        scenario = Scenario.model_validate(filled).of_cell(cell)
+    except ValidationError as error:
+        return None, [_problem(item, places) for item in error.errors(include_url=False)]
+    problems = [Problem(places.of(at), text) for at, text in scenario.problems()]
+    return scenario, [*problems, *_wrong_invariants(scenario, places)]
 
 
-class _Places:
-    """Where each part of the file stands: its key, and its value."""
-
-    def __init__(self) -> None:
-        self._keys: dict[Location, Place] = {}
-        self._values: dict[Location, Place] = {}
-
-    def walk(self, node: yaml.Node, at: Location) -> Iterator[Problem]:
-        """Note all places below a node; report keys that occur twice, which YAML lets pass."""
-        self._values[at] = _place(node.start_mark)
-        if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                inner = (*at, key.value)
-                if inner in self._keys:
-                    yield Problem(_place(key.start_mark), f"{key.value!r} occurs twice: keep one")
-                self._keys[inner] = _place(key.start_mark)
-                yield from self.walk(value, inner)
-        elif isinstance(node, yaml.SequenceNode):
-            for n, value in enumerate(node.value):
-                yield from self.walk(value, (*at, n))
-
-    def of(self, at: Location, *, key: bool = False) -> Place:
-        """Find the place of a part, or of the nearest part around it that is in the file."""
-        table = self._keys if key else self._values
-        while at and at not in table:
-            at, table = at[:-1], self._values
-        return table.get(at, Place(1, 1))
+def _filled(
+    content: dict[str, Any], cell: dict[str, Any], places: Places
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Work one cell's values into the file."""
+    params = content.get("params")
+    names = {**(params if isinstance(params, dict) else {}), **cell}
+    rest = {name: part for name, part in content.items() if name not in _NOT_FILLED}
+    problems = []
+    for at, text in unfilled(rest):
+        try:
+            fill(text, names)
+        except ValueError as error:
+            problems.append(Problem(places.of(at), str(error)))
+    if problems:
+        return content, problems
+    return {**content, **fill(rest, names)}, []
 
 
-def _place(mark: Any) -> Place:
-    return Place(mark.line + 1, mark.column + 1)
-
-
-def _problem(item: Any, places: _Places) -> Problem:
+def _problem(item: Any, places: Places) -> Problem:
     at: Location = item["loc"]
     place = places.of(at, key=item["type"] in _AT_THE_KEY)
     match item["type"]:
@@ -131,11 +126,17 @@ def _problem(item: Any, places: _Places) -> Problem:
             return Problem(place, f"{name}: {item['msg'].removeprefix('Value error, ')}")
 
 
-def _unknown_invariants(scenario: Scenario, places: _Places) -> Iterator[Problem]:
+def _wrong_invariants(scenario: Scenario, places: Places) -> Iterator[Problem]:
     known = invariants.load()
-    for n, name in enumerate(scenario.expect.always):
+    for n, (name, parameters) in enumerate(scenario.expect.promises()):
+        place = places.of(("expect", "always", n))
         if name not in known:
-            yield Problem(places.of(("expect", "always", n)), _not_known(name, known))
+            yield Problem(place, _not_known(name, known))
+            continue
+        takes = [*inspect.signature(known[name].check).parameters][1:]
+        for parameter in parameters.keys() - set(takes):
+            said = _not_known(parameter, takes) if takes else f"{name} takes no parameters"
+            yield Problem(place, said)
 
 
 def _not_known(name: str, known: Any) -> str:
@@ -152,9 +153,14 @@ def _fields_of(at: Location) -> list[str]:
         if isinstance(step, int):
             here = get_args(here)[0]
         elif isinstance(here, type) and issubclass(here, BaseModel):
-            here = here.model_fields[step].annotation
+            here = _field(here, step)
         here = _without_optional(here)
-    return list(here.model_fields)
+    return [field.alias or name for name, field in here.model_fields.items()]
+
+
+def _field(model: type[BaseModel], name: str) -> Any:
+    fields = {field.alias or own: field for own, field in model.model_fields.items()}
+    return fields[name].annotation
 
 
 def _without_optional(annotation: Any) -> Any:

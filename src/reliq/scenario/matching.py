@@ -2,11 +2,11 @@
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from reliq.scenario.history import Entry
-from reliq.scenario.model import Pattern
+from reliq.scenario.model import Pattern, Quantity
 
 _COMPARISON: Final = re.compile(r"(>=|<=|>|<)\s*(-?\d+(?:\.\d+)?)")
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
@@ -19,14 +19,53 @@ _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 def matches(pattern: Pattern, entry: Entry) -> bool:
     """Compare source, name and every field that the pattern names; an absent field never fits."""
-    return (entry.src, entry.e) == (pattern.src, pattern.e) and all(
-        name in entry.a and _fits(wanted, entry.a[name]) for name, wanted in pattern.fields.items()
-    )
+    if (entry.src, entry.e) != (pattern.src, pattern.e):
+        return False
+    return all(_fits(wanted, value(entry, name)) for name, wanted in pattern.fields.items())
 
 
-def count(pattern: Pattern, entries: Iterable[Entry]) -> int:
-    """Count the entries that fit."""
-    return sum(matches(pattern, entry) for entry in entries)
+def value(entry: Entry, name: str) -> Any:
+    """Look up a field of an entry; `p` is the process. None where there is none."""
+    return entry.p if name == "p" else entry.a.get(name)
+
+
+def count(quantity: Quantity, entries: Iterable[Entry]) -> int:
+    """Count the entries that fit, or the different values of one of their fields."""
+    found = [entry for entry in entries if matches(quantity, entry)]
+    if quantity.distinct is None:
+        return len(found)
+    return len({str(value(entry, quantity.distinct)) for entry in found})
+
+
+def overlap(quantity: Quantity, entries: Sequence[Entry]) -> int:
+    """
+    Count how many were open at one moment, at most.
+
+    Entries with `began` were open from then to their moment; a request of the upstream is open
+    until its response; a claim until the next entry of its job that ends it.
+    """
+    moments: list[tuple[int, int]] = []
+    for entry in entries:
+        if matches(quantity, entry):
+            begins = entry.a.get("began", entry.t)
+            ends = entry.t if "began" in entry.a else _end(entry, entries)
+            moments += [(begins, 1), (ends, -1)]
+    most = now = 0
+    for _, change in sorted(moments, key=lambda moment: (moment[0], -moment[1])):
+        now += change
+        most = max(most, now)
+    return most
+
+
+def _end(entry: Entry, entries: Sequence[Entry]) -> int:
+    names = {"request": "call", "claim": "fence"}
+    name = names.get(entry.e)
+    for later in entries[entry.i + 1 :] if name else ():
+        if later.src == entry.src and later.a.get("job") == entry.a["job"] and (
+            later.a.get(name) == entry.a[name] and later.e not in {"renew", "write"}
+        ):
+            return later.t
+    return entries[-1].t if name else entry.t
 
 
 def _fits(wanted: object, seen: Any) -> bool:

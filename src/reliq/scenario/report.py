@@ -12,15 +12,15 @@ from reliq.scenario.verdict import Bite, Finding, Judgement, faults_before
 _VIOLATIONS_SHOWN: Final = 2
 _FAULTS_SHOWN: Final = 3
 _FIELDS: Final = (
-    "job", "attempt", "fence", "key", "status", "event", "state", "code", "step", "sig", "to",
-    "hits", "error",
+    "job", "attempt", "fence", "key", "status", "outcome", "event", "state", "code", "point",
+    "step", "do", "sig", "to", "hits", "stmt", "error",
 )  # fmt: skip
 _TEXT_MAX: Final = 60
 
 
 def headline(result: Result) -> str:
     """Return the verdict in one line."""
-    name, verdict = result.scenario.scenario, result.judgement.verdict
+    name, verdict = result.scenario.id, result.judgement.verdict
     return f"{verdict}: {name} (seed {result.seed}, {result.seconds:.1f} s)"
 
 
@@ -44,9 +44,11 @@ def details(result: Result, *, repeat: str) -> Iterator[str]:
         yield f"  kept:  {result.folder}"
 
 
-def repeat_command(file: Path, seed: int, postgres: str) -> str:
+def repeat_command(file: Path, result: Result, postgres: str = "auto") -> str:
     """Return the command that repeats a run."""
-    words = ["reliq", "scenario", "run", str(file), "--seed", str(seed)]
+    words = ["reliq", "scenario", "run", str(file), "--seed", str(result.seed)]
+    if result.scenario.cell:
+        words += ["--cell", ",".join(f"{name}={value}" for name, value in result.scenario.cell.items())]
     if postgres != "auto":
         words += ["--postgres", postgres]
     return shlex.join(words)
@@ -57,6 +59,7 @@ def as_json(result: Result, *, repeat: str) -> dict[str, Any]:
     judgement = result.judgement
     return {
         "scenario": result.scenario.scenario,
+        "cell": dict(result.scenario.cell),
         "seed": result.seed,
         "verdict": judgement.verdict,
         "seconds": round(result.seconds, 3),

@@ -7,21 +7,21 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 import asyncpg
 
-from reliq import errors
 from reliq.errors import HarnessError, ServerFailed
 from reliq.scenario.conduct import conduct
 from reliq.scenario.history import History
 from reliq.scenario.model import Scenario
+from reliq.scenario.rig import Rig
+from reliq.scenario.stored import write_history
 from reliq.scenario.verdict import Judgement, judge
-from reliq.servers import PostgresServer
 
-INSTALLED: Final = Path(errors.__file__).parents[1]
-"""The folder from which we were imported: the processes run the same package."""
+SLOWER: Final = 10.0
+"""A void run is repeated at a tenth of its timescale: noise is then a tenth of every bound."""
 
 _OF_THE_RIG: Final = (
     HarnessError,
@@ -30,6 +30,7 @@ _OF_THE_RIG: Final = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
 )
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,57 +46,87 @@ class Result:
 
 
 def seed_of(scenario: Scenario) -> int:
-    """Return the seed of a scenario that was given none: always the same for the same name."""
-    return crc32(scenario.scenario.encode()) % 10_000
+    """Return the seed of a cell that was given none: always the same for the same name."""
+    if isinstance(scenario.seed, int):
+        return scenario.seed
+    return crc32(scenario.id.encode()) % 10_000
 
 
 async def run_scenario(
     scenario: Scenario,
     *,
-    server: PostgresServer,
+    rig: Rig,
     seed: int,
     runs: Path,
     keep: bool = False,
-    code: Path = INSTALLED,
-    tell: Callable[[str], None] = lambda _: None,
+    played: Scenario | None = None,
+    tell: Tell = lambda _: None,
 ) -> Result:
     """
     Run a scenario once and judge it; a harness that fails makes a void run, not an exception.
 
-    `runs/<scenario>/<time>-<seed>/` holds history and logs, if `keep` or unless it passed.
+    `played` is what is done in its place, when what is expected shall stay (the placebo run).
+    `runs/<scenario>/<time>-<seed>/` holds what the run left, if `keep` or unless it passed.
     """
     began_s = time.monotonic()
     history = kept = None
     with tempfile.TemporaryDirectory(prefix="reliq-scenario-") as temporary:
         folder = Path(temporary)
         try:
-            run = await conduct(
-                scenario, server=server, seed=seed, folder=folder, code=code, tell=tell
-            )
+            run = await conduct(played or scenario, rig=rig, seed=seed, folder=folder, tell=tell)
         except (*_OF_THE_RIG, ExceptionGroup) as error:
             judgement = Judgement(verdict="void", doubts=list(_reasons(error)))
         else:
             history = run.history
             judgement = judge(scenario, history, run.doubts)
-            lines = [f"{entry.line()}\n" for entry in history.entries]
-            (folder / "history.jsonl").write_text("".join(lines), encoding="utf-8")
+        seconds = time.monotonic() - began_s
         if keep or judgement.verdict != "pass":
-            kept = runs / scenario.scenario / f"{time.strftime('%Y%m%dT%H%M%S')}-{seed}"
-            about = {
-                "scenario": scenario.scenario, "seed": seed, "code": str(code),
-                "verdict": judgement.verdict, "doubts": list(judgement.doubts),
-            }  # fmt: skip
-            _keep(folder, kept, about)
+            kept = _keep(folder, runs, scenario, seed, history, judgement, rig)
     return Result(
-        scenario=scenario, seed=seed, judgement=judgement, history=history,
-        seconds=time.monotonic() - began_s, folder=kept,
+        scenario=scenario, seed=seed, judgement=judgement, history=history, seconds=seconds,
+        folder=kept,
     )  # fmt: skip
 
 
-def _keep(folder: Path, kept: Path, about: dict[str, object]) -> None:
+def slower(scenario: Scenario) -> Scenario:
+    """Return a scenario at a tenth of its timescale, with as much more time to settle."""
+    settle = scenario.settle.model_copy(update={"within": scenario.settle.within * SLOWER})
+    changes = {
+        "timescale": scenario.timescale / SLOWER, "wall": scenario.wall * SLOWER, "settle": settle,
+    }  # fmt: skip
+    copy: Scenario = scenario.model_copy(update=changes)
+    return copy
+
+
+def _keep(
+    folder: Path,
+    runs: Path,
+    scenario: Scenario,
+    seed: int,
+    history: History | None,
+    judgement: Judgement,
+    rig: Rig,
+) -> Path:
+    """Write all that tells what happened: plan, history, picture, logs; return where."""
+    about: dict[str, Any] = {
+        "scenario": scenario.id, "seed": seed, "code": str(rig.code),
+        "verdict": judgement.verdict, "doubts": list(judgement.doubts),
+    }  # fmt: skip
     (folder / "run.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    (folder / "plan.json").write_text(
+        scenario.model_dump_json(by_alias=True, exclude_defaults=True, indent=2) + "\n",
+        encoding="utf-8",
+    )
+    if history is not None:
+        write_history(folder / "history.jsonl", scenario, seed, history)
+    moment = f"{time.strftime('%Y%m%dT%H%M%S')}{time.time() % 1:.3f}".replace("0.", ".")
+    kept = runs / scenario.scenario / f"{moment}-{seed}"
     kept.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(folder, kept, dirs_exist_ok=True)
+    latest = runs / "latest"
+    latest.unlink(missing_ok=True)
+    latest.symlink_to(kept.relative_to(runs))
+    return kept
 
 
 def _reasons(error: BaseException) -> Iterator[str]:

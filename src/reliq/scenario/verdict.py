@@ -19,8 +19,8 @@ from typing import Final, Literal
 from reliq.scenario import invariants
 from reliq.scenario.history import Entry, History
 from reliq.scenario.invariants.kind import Violation
-from reliq.scenario.matching import count, matches
-from reliq.scenario.model import Scenario
+from reliq.scenario.matching import count, matches, overlap
+from reliq.scenario.model import Scenario, Sometimes
 
 Verdict = Literal["pass", "violated", "vacuous", "void"]
 
@@ -64,10 +64,8 @@ def judge(scenario: Scenario, history: History, doubts: Sequence[str] = ()) -> J
     """Judge a history by everything that the scenario expects."""
     findings = [*_always(scenario, history), *_never(scenario, history)]
     faults = list(_faults(scenario, history))
-    sometimes = [
-        Bite(wanted.what, n := count(wanted.count, history.entries), wanted.is_met(n))
-        for wanted in scenario.expect.sometimes
-    ]
+    sometimes = [_seen(wanted, history) for wanted in scenario.expect.sometimes]
+    doubts = [*doubts, *_disagreements(history)]
     verdict: Verdict = "pass"
     if any(finding.violations for finding in findings):
         verdict = "violated"
@@ -89,10 +87,28 @@ def worst(verdicts: Sequence[Verdict]) -> Verdict:
 
 def _always(scenario: Scenario, history: History) -> Iterator[Finding]:
     known = invariants.load()
-    for name in scenario.expect.always:
-        results = list(known[name].check(history))
+    for name, parameters in scenario.expect.promises():
+        results = list(known[name].check(history, **parameters))
         violations = tuple(result for result in results if result is not None)
         yield Finding(name, known[name].promise, len(results), violations)
+
+
+def _disagreements(history: History) -> Iterator[str]:
+    """Ask the invariants of the witnesses themselves: where they disagree nothing is proven."""
+    for name, invariant in invariants.load().items():
+        if invariant.doubts:
+            for result in invariant.check(history):
+                if result is not None:
+                    yield f"{name}: {result.text}"
+
+
+def _seen(wanted: Sometimes, history: History) -> Bite:
+    if wanted.max_overlap is not None:
+        n = overlap(wanted.max_overlap, history.entries)
+    else:
+        assert wanted.count is not None  # noqa: S101 - the model demands one of the two
+        n = count(wanted.count, history.entries)
+    return Bite(wanted.what, n, wanted.is_met(n))
 
 
 def _never(scenario: Scenario, history: History) -> Iterator[Finding]:
@@ -107,8 +123,8 @@ def _never(scenario: Scenario, history: History) -> Iterator[Finding]:
 
 def _faults(scenario: Scenario, history: History) -> Iterator[Bite]:
     hits = Counter[str]()
-    for fired in history.of("fault", "fired"):
-        hits[fired.a["step"]] += fired.a["hits"]
+    for fault in history.of("fault", "fired", "healed"):
+        hits[fault.a["step"]] = max(hits[fault.a["step"]], fault.a["hits"])
     for step in scenario.steps:
         yield Bite(f"step {step.id}", hits[step.id], hits[step.id] > 0 or step.may_miss is not None)
     replies = Counter[int](reply.a["rule"] for reply in history.of("upstream", "response"))

@@ -17,9 +17,6 @@ from reliq.scenario.invariants.kind import Invariant
 @cache
 def load() -> Mapping[str, Invariant]:
     """Find every invariant of this package, by name."""
-    found = {}
-    for module in iter_modules(__path__, f"{__name__}."):
-        if not module.name.endswith(".kind"):
-            invariant: Invariant = import_module(module.name).INVARIANT
-            found[invariant.name] = invariant
-    return found
+    modules = [import_module(module.name) for module in iter_modules(__path__, f"{__name__}.")]
+    found = [module.INVARIANT for module in modules if hasattr(module, "INVARIANT")]
+    return {invariant.name: invariant for invariant in found}

@@ -1,44 +1,50 @@
 """
-A job whose worker was killed is claimed by another within lease + reaper's beat + poll.
+A lease that lapsed is given back within a reaper's beat, and its job claimed within a poll.
 
-The last renewal came before the kill, so the lease ends at most one lease after it; then the
-reaper's next look and the next poll. Judged are the claims that the victim held when it died.
+Whatever its owner died of or is frozen in. Judged while another worker can work (`workers.py`):
+nobody else can be late. A job whose attempts are used up is buried instead of claimed.
 """
 
 from collections.abc import Iterator
-from typing import Final
 
-from reliq.scenario.history import History
+from reliq.scenario.history import Entry, History, Holding, moment
 from reliq.scenario.invariants.kind import Invariant, Violation
-
-BEAT_SPREAD: Final = 1.1
-"""Workers spread their beats by a tenth, so that they do not all look at once."""
+from reliq.scenario.invariants.workers import BEAT_SPREAD, Spans, able, idle, left_lying
 
 
 def check(history: History) -> Iterator[Violation | None]:
-    """Judge every claim that a killed process left behind."""
+    """Judge every lease that was lost, or that lapsed and was not."""
     terms = history.terms
-    bound_s = terms.lease_s + BEAT_SPREAD * terms.reap_every_s + terms.poll_s + terms.slack_s
-    kills = [x for x in history.of("fault", "fired") if x.a["sig"] == "KILL" and x.a["hits"]]
-    for kill in kills:
-        for held, after in history.successions():
-            end, name = held.end, f"job {held.claim.a['job']}"
-            if held.claim.p != kill.a["to"] or (end and (end.e != "lease-lost" or end.t < kill.t)):
-                continue
-            taken = after.claim if after else end if end and end.a["buried"] else None
-            if taken is None:
-                yield Violation(f"{name} was never taken from {kill.a['to']}", (held.claim, kill))
-            elif (took_s := kill.seconds_to(taken)) > bound_s:
-                text = (
-                    f"{name} was taken over {took_s:.3f} s after the kill, not in {bound_s:.3f} s"
-                )
-                yield Violation(text, (held.claim, kill, taken))
-            else:
-                yield None
+    reapers = able(history, BEAT_SPREAD * terms.reap_every_s + terms.slack_s)
+    takers = idle(history, terms.poll_s + terms.slack_s)
+    clocked = history.of("wal", "claim", "statement", "renew")
+    next_claims = {made.i: claim for made, claim in history.waits()}
+    for held, _ in history.successions():
+        end = held.end
+        if end is not None and end.e != "lease-lost":
+            continue
+        seen = end or clocked[-1]
+        if seen.a["db"] < held.lease_until:
+            continue
+        late = _late(reapers, held, seen)
+        if late is None and end is not None and end.i in next_claims:
+            last = history.entries[-1].t
+            late = left_lying(takers, end, next_claims[end.i], last)
+        yield late
+
+
+def _late(reapers: Spans, held: Holding, seen: Entry) -> Violation | None:
+    lapsed = moment(held.lease_until, (held.renewals or [held.claim])[-1], seen)
+    found = reapers.within(lapsed, seen.t)
+    if found is None:
+        return None
+    who, lasted_s = found
+    text = f"the lease of job {held.job} had lapsed for {lasted_s:.3f} s and {who} let it lie"
+    return Violation(text, (held.claim, seen))
 
 
 INVARIANT = Invariant(
     name="claims.takeover-in-time",
-    promise="a killed worker's job is claimed again within lease + reap interval + poll interval",
+    promise="a silent worker's job is taken over within lease + reap interval + poll interval",
     check=check,
 )

@@ -1,20 +1,36 @@
 """At rest every job has come to an end: nothing is forgotten in `queued` or `running`."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from reliq.domain.job import FINAL
-from reliq.scenario.history import History
+from reliq.scenario.history import ENDS, Entry, History
 from reliq.scenario.invariants.kind import Invariant, Violation
+
+_BECOMES: Final = {
+    "job": "queued", "claim": "running", "succeeded": "succeeded", "dead": "dead",
+    "again": "queued", "release": "queued",
+}  # fmt: skip
 
 
 def check(history: History) -> Iterator[Violation | None]:
-    """Judge every job."""
-    for job in history.of("rows", "job"):
-        if job.a["state"] in FINAL:
+    """Judge every job by the last thing that happened to it."""
+    last: dict[int, Entry] = {}
+    for entry in history.of("wal", "job", "claim", "dead", "write", *ENDS):
+        last[entry.a["job"]] = entry
+    for job, entry in last.items():
+        if state_after(entry) in FINAL:
             yield None
         else:
-            text = f"job {job.a['job']} is {job.a['state']} at the end, attempt {job.a['attempt']}"
-            yield Violation(text, (job,))
+            yield Violation(f"job {job} is {state_after(entry)} at the end", (entry,))
+
+
+def state_after(x: Entry) -> str:
+    """Return the state that a change left its job in."""
+    if x.e in {"failed", "lease-lost"}:
+        return "dead" if x.a["run_at"] is None else "queued"
+    state: str = x.a["state"] if x.e in {"write", "gone"} else _BECOMES[x.e]
+    return state
 
 
 INVARIANT = Invariant(

@@ -1,4 +1,9 @@
-"""A job that calls the upstream has succeeded only after the upstream answered it with success."""
+"""
+A job that calls has succeeded only after its call was answered with success, as a whole.
+
+The answer must be to a request of the attempt that succeeded. Two witnesses, so it may be seen
+later than the success, by as much as the machine was late.
+"""
 
 from collections.abc import Iterator
 from typing import Final
@@ -12,19 +17,21 @@ CALLING: Final = frozenset({"drill.call", "drill.sleep", "drill.stubborn"})
 def check(history: History) -> Iterator[Violation | None]:
     """Judge every job of a calling kind that succeeded."""
     calls = history.calls()
-    for done in history.of("rows", "succeeded"):
+    for done in history.of("wal", "succeeded"):
         if done.a["kind"] not in CALLING:
             continue
-        good = [c.response for c in calls.get(done.a["job"], ()) if c.is_answered(well=True)]
-        if any(x and x.seconds_to(done) > -history.terms.slack_s for x in good):
+        own = [x for x in calls.get(done.a["job"], ()) if x.attempt == done.a["attempt"]]
+        good = [x.response for x in own if x.response and x.is_answered(well=True)]
+        if any(x.seconds_to(done) >= -history.terms.slack_s for x in good):
             yield None
         else:
-            text = f"job {done.a['job']} succeeded, and the upstream had not said so"
-            yield Violation(text, (*[x for x in good if x][:1], done))
+            text = f"job {done.a['job']} succeeded by attempt {done.a['attempt']}"
+            seen = [x.request for x in own[:1]] + good[:1]
+            yield Violation(f"{text}, and the upstream had not said so", (*seen, done))
 
 
 INVARIANT = Invariant(
     name="work.ran-before-done",
-    promise="a job succeeds only after its call was answered with success",
+    promise="a job that calls succeeds only after its call was answered with success",
     check=check,
 )

@@ -1,4 +1,8 @@
-"""All attempts at a job call with one key and one body; no two jobs share a key."""
+"""
+All attempts at a job call with one key and one body; no two jobs share a key.
+
+A job that was made from a dead letter goes on with the letter's key.
+"""
 
 from collections.abc import Iterator
 
@@ -8,13 +12,16 @@ from reliq.scenario.invariants.kind import Invariant, Violation
 
 def check(history: History) -> Iterator[Violation | None]:
     """Judge every call but the first of each job, and every key that two jobs used."""
-    owner: dict[str, Entry] = {}
+    owners: dict[str, tuple[int, Entry]] = {}
+    letters = {x.a["job"]: x.a.get("requeued_from") for x in history.of("wal", "job")}
     for job, calls in history.calls().items():
-        first = calls[0].request
-        holder = owner.setdefault(first.a["key"], first)
+        first, root = calls[0].request, job
+        while (letter := letters.get(root)) is not None and letter < root:
+            root = letter
+        owner, holder = owners.setdefault(first.a["key"], (root, first))
         if not first.a["key"]:
             yield Violation(f"job {job} called without a key", (first,))
-        elif holder.a["job"] != job:
+        elif owner != root:
             yield Violation(f"jobs {holder.a['job']} and {job} share a key", (holder, first))
         for call in calls[1:]:
             again = call.request

@@ -1,67 +1,89 @@
 """
-The shipped commands, started by exec with nothing but environment variables.
+The processes of a run: started with nothing but environment variables, heard line by line.
 
-Whatever a process says goes straight into a file, so that its last words survive a SIGKILL. Each
-has a session of its own: Ctrl-C in the terminal reaches only us, and we end them.
+Whatever a process says goes through a pipe that we drain: what it had written before a SIGKILL
+is in the kernel, not in a buffer that died with it. Each has a session of its own: Ctrl-C in
+the terminal reaches only us, and we end them.
 """
 
+import json
+import os
 import signal
-import subprocess
-import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import httpx
-from anyio.abc import Process, TaskGroup
+from anyio.abc import TaskGroup
 
 from reliq.errors import HarnessError
+from reliq.scenario.model.matching import WORDS
 from reliq.scenario.recorder import Recorder
+from reliq.scenario.stage.spawning import Child, Spawn
 
-_PAUSE_S: Final = 0.02
+_PAUSE_S: Final = 0.01
 _TAIL_LINES: Final = 12
+_CHUNK: Final = 1 << 16
+_HEARD: Final = frozenset(WORDS["process"]) - {"started", "ready", "exited"}
+_RENAMED: Final = {"job_id": "job", "job_ids": "jobs"}
+_LEFT_OUT: Final = frozenset({"event", "level", "timestamp", "i", "t", "src", "p", "e"})
+
+
+@dataclass(slots=True)
+class Running:
+    """One incarnation: `worker-1`, then `worker-1#2`; its role is `worker`."""
+
+    name: str
+    child: Child
+    is_stopped: bool = False
+    is_told_to_end: bool = False
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it has not ended."""
+        return self.child.returncode is None
 
 
 @dataclass(slots=True, kw_only=True)
 class Processes:
-    """All processes of a run, by name."""
+    """All processes of a run; `worker-1` means its latest incarnation."""
 
     recorder: Recorder
     folder: Path
-    code: Path
+    spawn: Spawn
     watchers: TaskGroup
     names: dict[int, str]
-    _running: dict[str, Process] = field(default_factory=dict)
-    _stopped: set[str] = field(default_factory=set)
+    client: httpx.AsyncClient
+    _running: dict[str, Running] = field(default_factory=dict)
+    _incarnations: Counter[str] = field(default_factory=Counter)
 
-    async def start(self, name: str, *words: str, env: Mapping[str, str]) -> None:
-        """Start `reliq WORDS…`; its end, whenever it comes, is written into the history."""
-        process = await self._spawn(name, words, env)
-        self._running[name] = process
-        self.names[process.pid] = name
-        self.recorder.record("process", "started", p=name, pid=process.pid, command=words[0])
-        self.watchers.start_soon(self._watch, name, process)
+    def next_name(self, name: str) -> str:
+        """Name the next incarnation of a process."""
+        self._incarnations[name] += 1
+        number = self._incarnations[name]
+        return name if number == 1 else f"{name}#{number}"
 
-    async def run(self, name: str, *words: str, env: Mapping[str, str]) -> None:
-        """
-        Run a command to its end.
+    async def start(self, name: str, *words: str, env: Mapping[str, str]) -> Running:
+        """Start `reliq WORDS…` as the incarnation `name`; its end is written into the history."""
+        child, _ = await self._spawn(name, words, env)
+        running = self._running[base(name)] = Running(name, child)
+        self.names[child.pid] = name
+        self.recorder.record("process", "started", p=name, pid=child.pid, command=words[0])
+        self.watchers.start_soon(self._watch, running)
+        return running
 
-        Raises:
-            HarnessError: its exit code was not 0; its last words are quoted.
+    async def run(self, name: str, *words: str, env: Mapping[str, str]) -> tuple[int, str]:
+        """Run a command to its end; return its exit code and what it said."""
+        child, heard = await self._spawn(name, words, env)
+        code = await child.wait()
+        await heard.wait()
+        return code, self._log(name).read_text(errors="replace")
 
-        """
-        process = await self._spawn(name, words, env)
-        try:
-            code = await process.wait()
-        finally:
-            await _end(process)
-        if code != 0:
-            raise HarnessError(f"`reliq {' '.join(words)}` ended with {code}:\n{self._tail(name)}")
-
-    async def ready(self, name: str, url: str) -> None:
+    async def ready(self, running: Running, url: str) -> None:
         """
         Wait until a process says that it is ready; the caller sets the deadline.
 
@@ -69,91 +91,140 @@ class Processes:
             HarnessError: it ended before it was.
 
         """
-        async with httpx.AsyncClient(trust_env=False, timeout=2) as client:
-            while self._running[name].returncode is None:
-                try:
-                    if (await client.get(url)).is_success:
-                        return
-                except httpx.TransportError:
-                    pass
-                await anyio.sleep(_PAUSE_S)
-        code = self._running[name].returncode
-        raise HarnessError(f"{name} ended with {code} before it was ready:\n{self._tail(name)}")
+        while running.is_up:
+            try:
+                if (await self.client.get(url)).is_success:
+                    self.recorder.record("process", "ready", p=running.name, pid=running.child.pid)
+                    return
+            except httpx.TransportError:
+                pass
+            await anyio.sleep(_PAUSE_S)
+        code, tail = running.child.returncode, self._tail(running.name)
+        raise HarnessError(f"{running.name} ended with {code} before it was ready:\n{tail}")
 
-    def signal(self, name: str, sig: str) -> int:
-        """Signal a process; return how many were hit: 0 when it is gone or never was."""
-        process = self._running.get(name)
-        if process is None or process.returncode is not None:
-            return 0
-        process.send_signal(signal.Signals[f"SIG{sig}"])
-        if sig == "STOP":
-            self._stopped.add(name)
-        elif sig == "CONT":
-            self._stopped.discard(name)
-        return 1
+    def chosen(self, to: str) -> list[Running]:
+        """Find the processes of a name, an incarnation or a role that are up."""
+        return [
+            running
+            for name, running in self._running.items()
+            if to in {name, running.name, name.partition("-")[0]} and running.is_up
+        ]
 
-    def stopped(self) -> list[str]:
-        """Name the processes that were stopped, have not been continued and are still there."""
-        return sorted(name for name in self._stopped if self._running[name].returncode is None)
+    def signal(self, to: str, sig: str) -> list[str]:
+        """Signal processes; name those that were hit: none when all are gone or never were."""
+        hit = []
+        for running in self.chosen(to):
+            os.kill(running.child.pid, signal.Signals[f"SIG{sig}"])
+            if sig in {"STOP", "CONT"}:
+                running.is_stopped = sig == "STOP"
+            running.is_told_to_end |= sig in {"TERM", "INT"}
+            hit.append(running.name)
+        return hit
+
+    def is_up(self, name: str) -> bool:
+        """Whether a process runs."""
+        return bool(self.chosen(name))
+
+    @property
+    def are_leaving(self) -> bool:
+        """Whether a process that was told to end has not ended yet."""
+        return any(x.is_told_to_end and x.is_up for x in self._running.values())
 
     async def close(self) -> None:
         """End whatever still runs."""
-        for process in self._running.values():
-            await _end(process)
+        for running in self._running.values():
+            if running.is_up:
+                os.kill(running.child.pid, signal.SIGKILL)
+            await running.child.wait()
 
-    async def _spawn(self, name: str, words: tuple[str, ...], env: Mapping[str, str]) -> Process:
-        with self._log(name).open("ab") as log:
-            return await anyio.open_process(
-                [sys.executable, "-m", "reliq", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self.folder,
-                env={
-                    "PATH": "/usr/local/bin:/usr/bin:/bin",
-                    "LC_ALL": "C.UTF-8",
-                    "TZ": "UTC",
-                    "PYTHONPATH": str(self.code),
-                    "PYTHONUNBUFFERED": "1",
-                    **env,
-                },
-                start_new_session=True,
-            )
+    async def _spawn(
+        self, name: str, words: tuple[str, ...], env: Mapping[str, str]
+    ) -> tuple[Child, anyio.Event]:
+        """Start it; the event is set when its last word was heard."""
+        reading, writing = os.pipe()
+        try:
+            child = await self.spawn(words, env=env, cwd=self.folder, said=writing)
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        heard = anyio.Event()
+        self.watchers.start_soon(self._hear, name, reading, heard)
+        return child, heard
 
-    async def _watch(self, name: str, process: Process) -> None:
-        code = await process.wait()
-        self.recorder.record("process", "exited", p=name, code=code)
+    async def _watch(self, running: Running) -> None:
+        code = await running.child.wait()
+        self.recorder.record("process", "exited", p=running.name, code=code)
+
+    async def _hear(self, name: str, reading: int, heard: anyio.Event) -> None:
+        """Write down what a process says, and what of it belongs into the history."""
+        os.set_blocking(reading, False)
+        rest = b""
+        try:
+            with self._log(name).open("ab", buffering=0) as log:
+                while True:
+                    await anyio.wait_readable(reading)
+                    chunk = os.read(reading, _CHUNK)
+                    if not chunk:
+                        return
+                    log.write(chunk)
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        self._note(name, line)
+        finally:
+            os.close(reading)
+            heard.set()
+
+    def _note(self, name: str, line: bytes) -> None:
+        if not line.startswith(b"{"):
+            return
+        try:
+            said: dict[str, Any] = json.loads(line)
+        except ValueError:
+            return
+        if (e := said.get("event")) in _HEARD:
+            fields = {
+                _RENAMED.get(key, key): value
+                for key, value in said.items()
+                if key not in _LEFT_OUT
+            }
+            self.recorder.record("process", e, p=name, **fields)
 
     def _log(self, name: str) -> Path:
-        return self.folder / f"{name}.log"
+        return self.folder / "logs" / f"{name}.log"
 
     def _tail(self, name: str) -> str:
         lines = self._log(name).read_text(errors="replace").splitlines()
         return "\n".join(lines[-_TAIL_LINES:])
 
 
+def base(name: str) -> str:
+    """Take the incarnation off a name."""
+    return name.partition("#")[0]
+
+
 @asynccontextmanager
 async def open_processes(
-    recorder: Recorder, *, folder: Path, code: Path, names: dict[int, str]
+    recorder: Recorder, *, folder: Path, spawn: Spawn, names: dict[int, str]
 ) -> AsyncIterator[Processes]:
     """
     Hold the processes of a run; leaving the block kills those that are left.
 
     `names` is filled: the name of each process by its number.
     """
-    async with anyio.create_task_group() as watchers:
+    (folder / "logs").mkdir(exist_ok=True)
+    async with (
+        httpx.AsyncClient(trust_env=False, timeout=2) as client,
+        anyio.create_task_group() as watchers,
+    ):
         processes = Processes(
-            recorder=recorder, folder=folder, code=code, watchers=watchers, names=names
-        )
+            recorder=recorder, folder=folder, spawn=spawn, watchers=watchers, names=names,
+            client=client,
+        )  # fmt: skip
         try:
             yield processes
         finally:
             with anyio.CancelScope(shield=True):
                 await processes.close()
-
-
-async def _end(process: Process) -> None:
-    if process.returncode is None:
-        process.kill()
-    with anyio.CancelScope(shield=True):
-        await process.wait()
+                watchers.cancel_scope.deadline = anyio.current_time() + 1

@@ -1,75 +1,93 @@
 """
-The service that the jobs call: a real HTTP server with a list of rules and a log.
+The service that the jobs call: an HTTP server with a list of rules, a log, and bad manners.
 
 Handlers of the drill say in headers which job, attempt and process calls; the rest of what is
-logged (key, body, moment) any client would show.
+logged (key, body, moment) any client would show. h11 speaks the protocol, so that an answer
+can be cut at any byte.
 """
 
 import hashlib
 import socket
+import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
 import anyio
-import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
-from typing_extensions import override
+import h11
+from anyio.abc import SocketAttribute, SocketStream
 
 from reliq.scenario.model import Reply, Rule
 from reliq.scenario.recorder import Recorder
 from reliq.servers.loopback import HOST
 
 _OTHERWISE: Final = Reply()
-_PAUSE_S: Final = 0.005
+_RESET: Final = struct.pack("ii", 1, 0)
+_CHUNK: Final = 65_536
 
 
 @dataclass(slots=True, kw_only=True)
 class Upstream:
     """Answers by the first rule that is not used up, with 200 when all are."""
 
-    url: str
+    port: int
     rules: Sequence[Rule]
     recorder: Recorder
     names: Mapping[int, str]
-    _closing: anyio.Event = field(default_factory=anyio.Event)
+    url: str = ""
+    _first: int = 0
     _calls: Iterator[int] = field(default_factory=lambda: count(1))
     _used: Counter[tuple[int, int | None]] = field(default_factory=Counter)
 
-    async def answer(self, request: Request) -> Response:
-        """Log the request, wait as the rule says, log and send the reply."""
-        body = await request.body()
-        job, call = int(request.headers.get("drill-job", "0")), next(self._calls)
+    def replace(self, rules: Sequence[Rule]) -> Sequence[Rule]:
+        """Answer by other rules from now on, numbered after those before; return the old ones."""
+        old, self.rules = self.rules, rules
+        self._first += len(old)
+        return old
+
+    async def serve(self, stream: SocketStream) -> None:
+        """Answer the requests of one connection until either side is tired of it."""
+        async with stream:
+            try:
+                while await self._one(stream):
+                    pass
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError, h11.ProtocolError):
+                return
+
+    async def _one(self, stream: SocketStream) -> bool:
+        """Take one request and answer it; False when the connection is of no more use."""
+        connection = h11.Connection(h11.SERVER)
+        request, body = await _request(connection, stream)
+        if request is None:
+            return False
+        heads = {name.decode(): value.decode() for name, value in request.headers}
+        job, call = int(heads.get("drill-job", "0")), next(self._calls)
         rule, reply = self._choose(job)
         self.recorder.record(
-            "upstream", "request", p=self._name(int(request.headers.get("drill-process", "0"))),
-            call=call, job=job, attempt=int(request.headers.get("drill-attempt", "0")),
-            key=request.headers.get("idempotency-key", ""),
-            body=hashlib.sha256(body).hexdigest()[:16],
+            "upstream", "request", p=self._name(int(heads.get("drill-process", "0"))),
+            call=call, job=job, attempt=int(heads.get("drill-attempt", "0")),
+            key=heads.get("idempotency-key", ""), body=hashlib.sha256(body).hexdigest()[:16],
         )  # fmt: skip
-        with anyio.move_on_after(reply.delay.total_seconds()):
-            await self._closing.wait()
+        await anyio.sleep(reply.delay.total_seconds())
+        if reply.hang:
+            await anyio.sleep_forever()
+        how = "whole" if reply.reset is None else "cut"
+        said = {"retry_after": reply.retry_after} if reply.retry_after else {}
         self.recorder.record(
-            "upstream", "response", call=call, job=job, status=reply.status, rule=rule
-        )
-        return PlainTextResponse(f"the drill's upstream says {reply.status}\n", reply.status)
-
-    def close(self) -> None:
-        """Let those who wait for an answer have it now: nobody listens any more."""
-        self._closing.set()
+            "upstream", "response", call=call, job=job, status=reply.status, rule=rule, how=how,
+            **said,
+        )  # fmt: skip
+        return await _answer(connection, stream, reply)
 
     def _name(self, pid: int) -> str:
         return self.names.get(pid, f"pid {pid}")
 
     def _choose(self, job: int) -> tuple[int, Reply]:
         """Take the first rule that has something left for this job; -1 is no rule."""
-        for n, rule in enumerate(self.rules):
+        for n, rule in enumerate(self.rules, self._first):
             used, used_by_job = self._used[n, None], self._used[n, job]
             if (rule.times is None or used < rule.times) and (
                 rule.times_per_job is None or used_by_job < rule.times_per_job
@@ -80,14 +98,61 @@ class Upstream:
         return -1, _OTHERWISE
 
 
-class _Server(uvicorn.Server):
-    """Leaves the signals to whoever runs the harness."""
+async def _request(
+    connection: h11.Connection, stream: SocketStream
+) -> tuple[h11.Request | None, bytes]:
+    request, body = None, b""
+    while True:
+        match connection.next_event():
+            case h11.NEED_DATA:
+                try:
+                    connection.receive_data(await stream.receive(_CHUNK))
+                except anyio.EndOfStream:
+                    return None, b""
+            case h11.Request() as found:
+                request = found
+            case h11.Data(data=data):
+                body += bytes(data)
+            case h11.EndOfMessage():
+                return request, body
+            case _:
+                return None, b""
 
-    @contextmanager
-    @override
-    def capture_signals(self) -> Iterator[None]:
-        """Do nothing."""
-        yield
+
+async def _answer(connection: h11.Connection, stream: SocketStream, reply: Reply) -> bool:
+    """Send a reply as well or as badly as it says; whether the connection can be used again."""
+    body = reply.body.encode()
+    headers = {"content-length": str(len(body)), "content-type": "text/plain", **reply.headers}
+    if reply.retry_after is not None:
+        headers["retry-after"] = reply.retry_after
+    if reply.location is not None:
+        headers["location"] = reply.location
+    head = connection.send(h11.Response(status_code=reply.status, headers=list(headers.items())))
+    data = connection.send(h11.Data(data=body)) or b""
+    connection.send(h11.EndOfMessage())
+    match reply.reset:
+        case "before":
+            return _reset(stream)
+        case "after-headers":
+            await stream.send(head or b"")
+            return _reset(stream)
+        case "mid-body":
+            await stream.send((head or b"") + data[: len(data) // 2])
+            return _reset(stream)
+    if reply.drip is None:
+        await stream.send((head or b"") + data)
+        return True
+    await stream.send(head or b"")
+    for n in range(len(data)):
+        await stream.send(data[n : n + 1])
+        await anyio.sleep(reply.drip.total_seconds())
+    return True
+
+
+def _reset(stream: SocketStream) -> bool:
+    raw = stream.extra(SocketAttribute.raw_socket)
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    return False
 
 
 @asynccontextmanager
@@ -99,28 +164,12 @@ async def open_upstream(
 
     `names` may grow meanwhile; a process that is not in it is logged as `pid N`.
     """
-    with socket.create_server((HOST, 0)) as listener:
-        port = listener.getsockname()[1]
-        upstream = Upstream(
-            url=f"http://{HOST}:{port}/", rules=rules, recorder=recorder, names=names
-        )
-        app = Starlette(routes=[Route("/{path:path}", upstream.answer, methods=["POST"])])
-        server = _Server(
-            uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                ws="none",
-                timeout_graceful_shutdown=1,
-            )
-        )
-        async with anyio.create_task_group() as serving:
-            serving.start_soon(lambda: server.serve(sockets=[listener]))
-            while not server.started:
-                await anyio.sleep(_PAUSE_S)
-            try:
-                yield upstream
-            finally:
-                upstream.close()
-                server.should_exit = True
+    listener = await anyio.create_tcp_listener(local_host=HOST)
+    port: int = listener.extra(SocketAttribute.local_port)
+    upstream = Upstream(
+        port=port, rules=rules, recorder=recorder, names=names, url=f"http://{HOST}:{port}/"
+    )
+    async with listener, anyio.create_task_group() as serving:
+        serving.start_soon(listener.serve, upstream.serve)
+        yield upstream
+        serving.cancel_scope.cancel()

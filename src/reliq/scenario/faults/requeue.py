@@ -1,0 +1,31 @@
+"""Operators at their desks, who all ask for the same dead letters to be made anew."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+
+from reliq.scenario.faults.kind import Bite, Scene
+from reliq.scenario.model.steps import Requeue
+
+_DEAD = "select array_agg(id order by id) from reliq.jobs where state = 'dead'"
+
+
+@asynccontextmanager
+async def harm(what: Requeue, scene: Scene) -> AsyncIterator[Bite]:
+    """Run `reliq retry` for every dead letter, all operators at once."""
+    dead = await scene.stage.database.ask(_DEAD) or []
+    async with anyio.create_task_group() as desks:
+        for n in range(1, what.operators + 1):
+            for job in dead:
+                desks.start_soon(_ask, scene, f"operator-{n}-{job}", job)
+    yield Bite("operators", len(dead) * what.operators)
+
+
+async def _ask(scene: Scene, name: str, job: int) -> None:
+    began = time.monotonic_ns()
+    code, said = await scene.stage.operate(name, "retry", str(job), "--by", name)
+    words = said.split()
+    new = int(words[0]) if code == 0 and words and words[0].isdigit() else None
+    scene.recorder.record("driver", "requeued", job=job, code=code, new=new, began=began)

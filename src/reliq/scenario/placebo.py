@@ -1,0 +1,58 @@
+"""The placebo: the same scenario with all harm taken out, which must not pass for tested."""
+
+from typing import Any, Final
+
+from reliq.scenario.model import Scenario
+from reliq.scenario.model.steps import Deliver, Enqueue, Load
+from reliq.scenario.model.system import Processes
+
+HARMLESS: Final = "drill.noop"
+_HARMFUL: Final = frozenset(
+    {"drill.fail", "drill.exit", "drill.burn", "drill.block", "drill.stubborn", "drill.poison"}
+)
+
+
+def placebo(scenario: Scenario) -> Scenario:
+    """Return it without steps, with an upstream that is well, senders that send once, kind jobs."""
+    system = scenario.system
+    changes = {
+        "upstream": [], "receiver": _started(system.receiver), "worker": _started(system.worker),
+    }  # fmt: skip
+    copy: Scenario = scenario.model_copy(
+        update={
+            "steps": [],
+            "system": system.model_copy(update=changes),
+            "load": [_kind(load) for load in scenario.load],
+        }
+    )
+    return copy
+
+
+def _started(processes: Processes) -> Processes:
+    changed: Processes = processes.model_copy(update={"start": "auto"})
+    return changed
+
+
+def _kind(load: Load) -> Load:
+    deliver: Deliver | None = None
+    enqueue: Enqueue | None = None
+    if load.deliver is not None:
+        body = _without_harm(load.deliver.body)
+        deliver = load.deliver.model_copy(update={"copies": 1, "body": body})
+    if load.enqueue is not None:
+        kind = HARMLESS if load.enqueue.kind in _HARMFUL else load.enqueue.kind
+        enqueue = load.enqueue.model_copy(update={"kind": kind})
+    return Load(deliver=deliver, enqueue=enqueue)
+
+
+def _without_harm(value: Any) -> Any:
+    match value:
+        case dict():
+            return {
+                name: HARMLESS if name == "kind" and part in _HARMFUL else _without_harm(part)
+                for name, part in value.items()
+            }
+        case list():
+            return [_without_harm(part) for part in value]
+        case _:
+            return value

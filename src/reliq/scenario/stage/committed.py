@@ -1,0 +1,128 @@
+"""What was committed, in the words of the history: each change of a row is one entry or more."""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from reliq.scenario.history import Entry
+from reliq.scenario.stage.decoding import Change, Row, Transaction, Who, microseconds
+
+_ENDED: Final[Mapping[str, str]] = {
+    "failed": "failed",
+    "timed_out": "failed",
+    "again": "again",
+    "handed_back": "release",
+    "lease_lost": "lease-lost",
+}
+_SLOT: Final = re.compile(r"(\S+)@(\d{4}-\d\d-\d\dT\S+Z)")
+_NOBODY: Final = Who("", "", "", "", 0, 0)
+
+Said = Iterator[tuple[str, dict[str, Any]]]
+
+
+def entries_of(transaction: Transaction, t: int) -> list[Entry]:
+    """Write a transaction as entries, all of the moment `t` (nanoseconds, monotonic)."""
+    attempts = {
+        (part.new["job_id"], part.new["fence"]): part.new
+        for part in transaction.parts
+        if isinstance(part, Change) and part.table == "attempts" and part.new
+    }
+    found = []
+    for n, part in enumerate(transaction.parts):
+        if isinstance(part, Who):
+            who, said = part, _statement(part)
+        else:
+            who, said = _who(part, transaction.parts[n + 1 :]), _said(part, attempts)
+        for e, fields in said:
+            about = {"xid": transaction.xid, "stmt": who.stmt, "db": who.db or transaction.at}
+            found.append(Entry(0, t, "wal", who.p, e, {**fields, **about}))
+    return found
+
+
+def _who(change: Change, later: list[Change | Who]) -> Who:
+    """Find the message of the statement that made a change: the next one of its table and sort."""
+    return next(
+        (
+            part
+            for part in later
+            if isinstance(part, Who) and (part.table, part.op) == (change.table, change.op)
+        ),
+        _NOBODY,
+    )
+
+
+def _statement(who: Who) -> Said:
+    yield "statement", {"table": who.table, "op": who.op, "rows": who.rows}
+
+
+def _said(change: Change, attempts: Mapping[tuple[int, int], Row]) -> Said:
+    old, new = change.old or {}, change.new or {}
+    match change.table, change.op:
+        case "events", "insert":
+            yield "event", {"event": new["id"], "source": new["source"], "key": new.get("dedup_key")}
+        case "effects", "insert":
+            yield "effect", {"job": new["job_id"], "key": new["key"], "attempt": new["attempt"]}
+        case "jobs", "insert":
+            yield from _made(new)
+        case "jobs", "update":
+            yield from _moved(old, new, attempts)
+        case "jobs", "delete":
+            yield "gone", {"job": old["id"], "state": old["state"]}
+
+
+def _made(job: Row) -> Said:
+    names = ("kind", "key", "run_at", "queue", "priority", "requeued_from")
+    fields = {name: job.get(name) for name in names}
+    yield "job", {"job": job["id"], "event": job.get("event_id"), **fields}
+    if slot := _SLOT.fullmatch(job["key"]):
+        yield "slot", {"job": job["id"], "schedule": slot[1], "at": _instant(slot[2])}
+
+
+def _moved(old: Row, new: Row, attempts: Mapping[tuple[int, int], Row]) -> Said:
+    about = {"job": new["id"], "kind": new["kind"], "fence": new["fence"]}
+    until = {"lease_until": new.get("lease_until")}
+    match old["state"], new["state"]:
+        case "queued", "running":
+            names = ("attempt", "attempts_max", "worker")
+            fields = {name: new[name] for name in names}
+            yield "claim", {**about, **fields, "run_at": old["run_at"], **until}
+        case "running", "running" if new["fence"] == old["fence"] and _changed(old, new) == [
+            "lease_until"
+        ]:
+            yield "renew", {**about, **until, "was": old.get("lease_until")}
+        case "running", "succeeded" if new["fence"] == old["fence"]:
+            yield "succeeded", {**about, "attempt": new["attempt"], **until}
+        case "running", "queued" | "dead" if (new["id"], new["fence"]) in attempts:
+            yield from _ended(old, new, attempts[new["id"], new["fence"]])
+        case _:
+            states = {"state": new["state"], "was_state": old["state"]}
+            yield "write", {**about, **states, "columns": _changed(old, new)}
+
+
+def _ended(old: Row, new: Row, attempt: Row) -> Said:
+    about = {"job": new["id"], "kind": new["kind"], "fence": new["fence"]}
+    is_dead = new["state"] == "dead"
+    yield (
+        _ENDED[attempt["ended"]],
+        {
+            **about, "attempt": attempt["attempt"], "ended": attempt["ended"],
+            "error": attempt.get("error"), "status": attempt.get("status"),
+            "worker": old.get("worker"), "lease_until": old.get("lease_until"),
+            "run_at": None if is_dead else new["run_at"],
+        },
+    )  # fmt: skip
+    if is_dead:
+        reason, error = new.get("dead_reason"), new.get("last_error")
+        yield "dead", {**about, "attempt": attempt["attempt"], "reason": reason, "error": error}
+
+
+def _changed(old: Row, new: Row) -> list[str]:
+    # A large value that was not touched is not written out.
+    return sorted(
+        name for name in new if new[name] not in {old.get(name), "unchanged-toast-datum"}
+    )
+
+
+def _instant(text: str) -> int:
+    return microseconds(datetime.fromisoformat(text.replace("Z", "+00:00")).isoformat())

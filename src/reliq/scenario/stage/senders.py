@@ -1,0 +1,141 @@
+"""The senders: signed deliveries over HTTP, jobs over SQL, and how each ended, as they saw it."""
+
+import hashlib
+import hmac
+import json
+import random
+import time
+from itertools import cycle
+from typing import Any, Final
+from uuid import UUID
+
+import anyio
+import httpx
+
+from reliq.scenario.model.steps import Deliver, Enqueue
+from reliq.scenario.recorder import Recorder
+from reliq.scenario.stage import Stage
+
+CLIENT_S: Final = 30.0
+
+_ENQUEUE: Final = """
+select job_id, duplicate from reliq.enqueue($1, $2, $3, make_interval(secs => $4::float8))
+"""
+
+
+class Senders:
+    """Everything that comes into the system; the dice are the seed's."""
+
+    def __init__(self, stage: Stage, recorder: Recorder, dice: random.Random) -> None:
+        self._stage, self._recorder, self._dice = stage, recorder, dice
+        self._receivers = cycle(stage.receivers)
+
+    async def deliver(self, what: Deliver) -> None:
+        """
+        Send every delivery, and every copy of it at once; return when all senders are content.
+
+        The pauses are drawn around `every` (half of it to one and a half), so that seeds differ
+        in how deliveries meet the workers' polls.
+        """
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+        async with (
+            httpx.AsyncClient(trust_env=False, timeout=CLIENT_S, limits=limits) as client,
+            anyio.create_task_group() as sending,
+        ):
+            for i in range(1, what.count + 1):
+                for copy in range(1, what.copies + 1):
+                    sending.start_soon(self._send, client, what, i, copy)
+                if i < what.count:
+                    await anyio.sleep(self._pause(what.every.total_seconds()))
+
+    async def enqueue(self, what: Enqueue) -> None:
+        """Make every job, each in a transaction of its own."""
+        run_in_s = self._stage.scenario.seconds(what.run_in)
+        for i in range(1, what.count + 1):
+            words = {"{i}": str(i), "{upstream}": self._stage.upstream_url}
+            payload = json.dumps(filled(what.payload, words))
+            key = None if what.key is None else filled(what.key, words)
+            row = await self._stage.database.connection.do(
+                lambda c, key=key, payload=payload: c.fetchrow(
+                    _ENQUEUE, what.kind, payload, key, run_in_s
+                )
+            )
+            self._recorder.record(
+                "driver", "enqueued", job=row["job_id"], duplicate=row["duplicate"],
+                kind=what.kind, key=key,
+            )  # fmt: skip
+            if i < what.count:
+                await anyio.sleep(self._pause(what.every.total_seconds()))
+
+    async def _send(self, client: httpx.AsyncClient, what: Deliver, i: int, copy: int) -> None:
+        for attempt in range(1, what.tries + 1):
+            key = what.key.replace("{i}", str(i)).replace("{copy}", str(copy))
+            words = {
+                "{i}": str(i), "{copy}": str(copy), "{key}": key,
+                "{upstream}": self._stage.upstream_url,
+                "{uuid}": str(UUID(int=self._dice.getrandbits(128))),
+            }  # fmt: skip
+            body = json.dumps({"id": key} | filled(what.body, words)).encode()
+            headers = {name: filled(value, words) for name, value in what.headers.items()}
+            began = time.monotonic_ns()
+            url = f"{next(self._receivers)}/hooks/drill"
+            outcome = await self._post(client, url, body, headers, what.timeout.total_seconds())
+            about = {"key": key, "copy": copy, "try": attempt, "began": began}
+            self._recorder.record("driver", "delivery", **about, **outcome)
+            if outcome["outcome"] == "accepted" or not what.until_2xx:
+                return
+            await anyio.sleep(self._pause(what.retry_every.total_seconds()))
+
+    async def _post(
+        self, client: httpx.AsyncClient, url: str, body: bytes, headers: dict[str, str], s: float
+    ) -> dict[str, Any]:
+        """
+        Return what the sender knows: `accepted`, `refused` (surely not stored) or `unknown`.
+
+        A 5xx is unknown: the receiver may have stopped waiting for a commit that came later.
+        An answer that promises storage without naming an event breaks the promise: event is None.
+        """
+        proof = hmac.new(self._stage.secret.encode(), body, hashlib.sha256).hexdigest()
+        own = {"X-Signature": proof, "Content-Type": "application/json"}
+        response = None
+        try:
+            with anyio.move_on_after(s):
+                response = await client.post(url, content=body, headers={**own, **headers})
+        except httpx.ConnectError as error:
+            return {"outcome": "refused", "why": str(error)}
+        except httpx.TransportError as error:
+            return {"outcome": "unknown", "why": f"{type(error).__name__}: {error}"}
+        if response is None:
+            return {"outcome": "unknown", "why": f"no answer in {s:g} s"}
+        if not response.is_success:
+            outcome = "unknown" if response.is_server_error else "refused"
+            return {"outcome": outcome, "status": response.status_code}
+        try:
+            answer = response.json()
+        except ValueError:
+            answer = {}
+        return {
+            "outcome": "accepted",
+            "status": response.status_code,
+            "event": answer.get("id"),
+            "jobs": answer.get("jobs", 0),
+            "duplicate": answer.get("duplicate", False),
+        }
+
+    def _pause(self, every_s: float) -> float:
+        return every_s * self._dice.uniform(0.5, 1.5)
+
+
+def filled(value: Any, words: dict[str, str]) -> Any:
+    """Put the words in place of their `{names}`, in all texts of a value."""
+    match value:
+        case str():
+            for word, meaning in words.items():
+                value = value.replace(word, meaning)
+            return value
+        case dict():
+            return {name: filled(part, words) for name, part in value.items()}
+        case list():
+            return [filled(part, words) for part in value]
+        case _:
+            return value

@@ -1,0 +1,63 @@
+"""A history in a file: a heading, then one entry a line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from reliq.errors import ScenarioInvalid
+from reliq.scenario.history import Entry, History, Terms
+from reliq.scenario.model import Scenario
+
+
+def write_history(path: Path, scenario: Scenario, seed: int, history: History) -> None:
+    """Write it, with the terms under which it came about."""
+    heading = {
+        "scenario": scenario.scenario, "cell": dict(scenario.cell), "seed": seed,
+        "terms": history.terms.plain(),
+    }  # fmt: skip
+    lines = [json.dumps(heading), *(entry.line() for entry in history.entries)]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def read_history(path: Path) -> tuple[dict[str, Any], History]:
+    """
+    Read a stored history: its heading, and the history.
+
+    Raises:
+        ScenarioInvalid: it cannot be read; the message names the line.
+
+    """
+    try:
+        heading, *lines = path.read_text(encoding="utf-8").splitlines()
+        about = json.loads(heading)
+        terms = Terms.of(about["terms"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ScenarioInvalid(f"{path}:1: no heading of a history: {error!r}") from error
+    entries = []
+    for n, line in enumerate(lines, 2):
+        try:
+            entries.append(_entry(json.loads(line)))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ScenarioInvalid(f"{path}:{n}: no entry of a history: {error!r}") from error
+    return about, History(entries=entries, terms=terms)
+
+
+def read_plan(path: Path) -> Scenario:
+    """
+    Read what a run expected, as it is stored beside its history.
+
+    Raises:
+        ScenarioInvalid: there is none, or it does not load.
+
+    """
+    try:
+        return Scenario.model_validate_json(path.read_text(encoding="utf-8"), strict=False)
+    except (OSError, ValidationError) as error:
+        raise ScenarioInvalid(f"{path}: no plan beside this history: {error}") from error
+
+
+def _entry(said: dict[str, Any]) -> Entry:
+    fields = {name: said.pop(name) for name in ("i", "t", "src", "p", "e")}
+    return Entry(**fields, a=said)
