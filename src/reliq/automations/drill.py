@@ -55,7 +55,6 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXIT_CODE: Final = 86
 
 
-
 @dataclass(frozen=True, slots=True)
 class Drill:
     """What all handlers share: a client, and the points at which to halt."""
@@ -188,26 +187,26 @@ async def sleep(_: Drill, job: Job) -> None:
     await anyio.sleep(job.payload["s"])
 
 
-async def burn(_: Drill, job: Job) -> None:  # noqa: RUF029 - it blocks on purpose
+async def burn(_: Drill, job: Job) -> None:
     """Compute without awaiting; the interpreter gives its lock away every few milliseconds."""
     ends_s = time.monotonic() + job.payload["s"]
     while time.monotonic() < ends_s:
         sum(range(1000))
 
 
-async def block(_: Drill, job: Job) -> None:  # noqa: RUF029 - it blocks on purpose
+async def block(_: Drill, job: Job) -> None:
     """Block the event loop, as a call does that was not made for it."""
     time.sleep(job.payload["s"])  # noqa: ASYNC251
 
 
-async def fail(_: Drill, job: Job) -> None:  # noqa: RUF029 - there is nothing to wait for
+async def fail(_: Drill, job: Job) -> None:
     """Fail; a permanent failure buries the job at once."""
     if job.payload.get("permanent", False):
         raise PermanentError("told to fail for ever")
     raise TemporaryError("told to fail")
 
 
-async def leave(_: Drill, __: Job) -> None:  # noqa: RUF029 - there is nothing to wait for
+async def leave(_: Drill, __: Job) -> None:
     """End the process as running out of memory does: without a word."""
     os._exit(_EXIT_CODE)
 

@@ -22,9 +22,9 @@ from reliq.scenario.merge import merge
 from reliq.scenario.model import Scenario
 from reliq.scenario.recorder import Recorder
 from reliq.scenario.rig import Rig
-from reliq.scenario.stage import Stage, open_stage
 from reliq.scenario.stage.database import ClockMap
 from reliq.scenario.stage.senders import Senders
+from reliq.scenario.stage.stage import Stage, open_stage
 from reliq.scenario.steps import Steps
 
 SLACK_S: Final = 0.15
@@ -63,7 +63,9 @@ async def conduct(
         doubts = [doubt async for doubt in conductor.play()]
         drift = clock_drift_s(stage.database.clock, await stage.database.map_clock())
         recorder.add(await stage.database.committed())
-        seen = list(recorder.entries)  # before the stage is torn down: what dies then does not count
+        seen = list(
+            recorder.entries
+        )  # before the stage is torn down: what dies then does not count
     if drift > CLOCK_DRIFT_MAX_S:
         doubts.append(f"the clocks of database and harness moved apart by {drift:.3f} s")
     late_s = max((x.a["by_s"] for x in seen if x.src == "canary"), default=0.0)

@@ -25,13 +25,15 @@ _OPERATORS: Final[Mapping[type, Callable[[Any, Any], Any]]] = {
 _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {"min": min, "max": max}
 
 
-def cells(matrix: Mapping[str, list[Any]], exclude: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def cells(
+    matrix: Mapping[str, list[Any]], exclude: list[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """List the cells of a matrix, the last dimension moving fastest; without one, a single cell."""
-    every = (dict(zip(matrix, values, strict=True)) for values in itertools.product(*matrix.values()))
+    every = (
+        dict(zip(matrix, values, strict=True)) for values in itertools.product(*matrix.values())
+    )
     return [
-        cell
-        for cell in every
-        if not any(out and out.items() <= cell.items() for out in exclude)
+        cell for cell in every if not any(out and out.items() <= cell.items() for out in exclude)
     ]
 
 
@@ -56,7 +58,9 @@ def fill(value: Any, names: Mapping[str, Any]) -> Any:
             return value
 
 
-def unfilled(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def unfilled(
+    value: Any, at: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """List the texts that hold expressions, each with its place."""
     match value:
         case str() if _EXPRESSION.search(value):
@@ -67,6 +71,8 @@ def unfilled(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple
         case list():
             for n, part in enumerate(value):
                 yield from unfilled(part, (*at, n))
+        case _:
+            pass
 
 
 def evaluate(text: str, names: Mapping[str, Any]) -> Any:

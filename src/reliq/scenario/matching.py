@@ -58,14 +58,14 @@ def overlap(quantity: Quantity, entries: Sequence[Entry]) -> int:
 
 
 def _end(entry: Entry, entries: Sequence[Entry]) -> int:
-    names = {"request": "call", "claim": "fence"}
-    name = names.get(entry.e)
-    for later in entries[entry.i + 1 :] if name else ():
-        if later.src == entry.src and later.a.get("job") == entry.a["job"] and (
-            later.a.get(name) == entry.a[name] and later.e not in {"renew", "write"}
-        ):
+    name = {"request": "call", "claim": "fence"}.get(entry.e)
+    if name is None:
+        return entry.t
+    for later in entries[entry.i + 1 :]:
+        is_of_it = (later.src, later.a.get("job")) == (entry.src, entry.a["job"])
+        if is_of_it and later.a.get(name) == entry.a[name] and later.e not in {"renew", "write"}:
             return later.t
-    return entries[-1].t if name else entry.t
+    return entries[-1].t
 
 
 def _fits(wanted: object, seen: Any) -> bool:

@@ -93,8 +93,13 @@ def load_mutants(folder: Path, scenarios: Path) -> list[Mutant]:
         if chosen is None:
             raise ScenarioInvalid(f"{patch}:1:1: {file} has no cell [{cell}")
         found.append(
-            Mutant(name=patch.stem, patch=patch, breaks=said["Breaks"], scenario=chosen,
-                   objects=said["Objects"])  # fmt: skip
+            Mutant(
+                name=patch.stem,
+                patch=patch,
+                breaks=said["Breaks"],
+                scenario=chosen,
+                objects=said["Objects"],
+            )
         )
     if not found:
         raise ScenarioInvalid(f"{folder}: no patches here")
@@ -123,7 +128,9 @@ async def patched(mutant: Mutant) -> AsyncIterator[Path]:
         yield code
 
 
-async def kill(mutant: Mutant, server: PostgresServer, *, seeds: int, provider: Provider, image: str) -> Kill:
+async def kill(
+    mutant: Mutant, server: PostgresServer, *, seeds: int, provider: Provider, image: str
+) -> Kill:
     """Run a mutant in its scenario, with so many seeds; all that is left of the runs is the verdicts."""
     verdicts: list[Verdict] = []
     objections = []

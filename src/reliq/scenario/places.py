@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from typing_extensions import override
 
 Location = tuple[str | int, ...]
 
@@ -21,6 +22,7 @@ class Place(NamedTuple):
     line: int
     column: int
 
+    @override
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
 
@@ -68,7 +70,9 @@ class Document:
         self.places = Places(root, file)
         self.content: Any = None if root is None else self._construct(root)
 
-    def _merged(self, file: Path, text: str | None, including: tuple[Path, ...]) -> yaml.Node | None:
+    def _merged(
+        self, file: Path, text: str | None, including: tuple[Path, ...]
+    ) -> yaml.Node | None:
         root = self._composed(file, text)
         if not isinstance(root, yaml.MappingNode):
             return root

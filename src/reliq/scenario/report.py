@@ -48,7 +48,10 @@ def repeat_command(file: Path, result: Result, postgres: str = "auto") -> str:
     """Return the command that repeats a run."""
     words = ["reliq", "scenario", "run", str(file), "--seed", str(result.seed)]
     if result.scenario.cell:
-        words += ["--cell", ",".join(f"{name}={value}" for name, value in result.scenario.cell.items())]
+        words += [
+            "--cell",
+            ",".join(f"{name}={value}" for name, value in result.scenario.cell.items()),
+        ]
     if postgres != "auto":
         words += ["--postgres", postgres]
     return shlex.join(words)

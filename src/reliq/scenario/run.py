@@ -1,13 +1,12 @@
 """From a scenario to its judgement, with a folder for what the run leaves behind."""
 
-import json
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 import asyncpg
@@ -17,7 +16,7 @@ from reliq.scenario.conduct import conduct
 from reliq.scenario.history import History
 from reliq.scenario.model import Scenario
 from reliq.scenario.rig import Rig
-from reliq.scenario.stored import write_history
+from reliq.scenario.stored import write_history, write_run
 from reliq.scenario.verdict import Judgement, judge
 
 SLOWER: Final = 10.0
@@ -81,7 +80,14 @@ async def run_scenario(
             judgement = judge(scenario, history, run.doubts)
         seconds = time.monotonic() - began_s
         if keep or judgement.verdict != "pass":
-            kept = _keep(folder, runs, scenario, seed, history, judgement, rig)
+            about = {
+                "scenario": scenario.id, "seed": seed, "code": str(rig.code),
+                "verdict": judgement.verdict, "doubts": list(judgement.doubts),
+            }  # fmt: skip
+            write_run(folder, scenario, about)
+            if history is not None:
+                write_history(folder / "history.jsonl", scenario, seed, history)
+            kept = _keep(folder, runs / scenario.scenario, seed)
     return Result(
         scenario=scenario, seed=seed, judgement=judgement, history=history, seconds=seconds,
         folder=kept,
@@ -98,34 +104,15 @@ def slower(scenario: Scenario) -> Scenario:
     return copy
 
 
-def _keep(
-    folder: Path,
-    runs: Path,
-    scenario: Scenario,
-    seed: int,
-    history: History | None,
-    judgement: Judgement,
-    rig: Rig,
-) -> Path:
-    """Write all that tells what happened: plan, history, picture, logs; return where."""
-    about: dict[str, Any] = {
-        "scenario": scenario.id, "seed": seed, "code": str(rig.code),
-        "verdict": judgement.verdict, "doubts": list(judgement.doubts),
-    }  # fmt: skip
-    (folder / "run.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-    (folder / "plan.json").write_text(
-        scenario.model_dump_json(by_alias=True, exclude_defaults=True, indent=2) + "\n",
-        encoding="utf-8",
-    )
-    if history is not None:
-        write_history(folder / "history.jsonl", scenario, seed, history)
-    moment = f"{time.strftime('%Y%m%dT%H%M%S')}{time.time() % 1:.3f}".replace("0.", ".")
-    kept = runs / scenario.scenario / f"{moment}-{seed}"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(folder, kept, dirs_exist_ok=True)
-    latest = runs / "latest"
+def _keep(folder: Path, below: Path, seed: int) -> Path:
+    """Copy what a run left to a place of its own, and let `latest` point there."""
+    now = time.time()
+    moment = f"{time.strftime('%Y%m%dT%H%M%S', time.localtime(now))}.{int(now % 1 * 1000):03}"
+    kept = below / f"{moment}-{seed}"
+    shutil.copytree(folder, kept)
+    latest = below.with_name("latest")
     latest.unlink(missing_ok=True)
-    latest.symlink_to(kept.relative_to(runs))
+    latest.symlink_to(kept.relative_to(latest.parent))
     return kept
 
 

@@ -31,7 +31,9 @@ def _fillable(part: Any) -> Any:
     """Let `${…}` stand wherever a number is wanted."""
     match part:
         case dict() if part.get("type") in _NUMBERS:
-            about = {name: part[name] for name in ("title", "description", "default") if name in part}
+            about = {
+                name: part[name] for name in ("title", "description", "default") if name in part
+            }
             return {**about, "anyOf": [{k: v for k, v in part.items() if k not in about}, _FILLED]}
         case dict():
             return {name: _fillable(value) for name, value in part.items()}

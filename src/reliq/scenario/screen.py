@@ -6,6 +6,7 @@ from typing import Final
 
 from rich.console import Console
 from rich.status import Status
+from typing_extensions import override
 
 from reliq.scenario.report import as_json, details, headline
 from reliq.scenario.run import Result
@@ -39,6 +40,7 @@ class Live(Lines):
     _status: Status | None = None
     _now: dict[tuple[str, int], str] = field(default_factory=dict)
 
+    @override
     def tell(self, item: Item, text: str) -> None:
         """Say it in the line that changes."""
         self._now[item.scenario.id, item.seed] = text
@@ -48,6 +50,7 @@ class Live(Lines):
         said = [f"{name}: {what}" for (name, _), what in self._now.items()]
         self._status.update(" | ".join(said))
 
+    @override
     def show(self, item: Item, result: Result, repeat: str) -> None:
         """Show the verdict and what it rests on."""
         self._now.pop((item.scenario.id, item.seed), None)

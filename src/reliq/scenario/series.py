@@ -45,9 +45,7 @@ class Screen(Protocol):
         ...
 
 
-def items(
-    cells: Iterable[tuple[Path, Scenario]], *, seed: int | None, repeat: int
-) -> list[Item]:
+def items(cells: Iterable[tuple[Path, Scenario]], *, seed: int | None, repeat: int) -> list[Item]:
     """List the runs of all cells, with the seeds that follow the first."""
     return [
         Item(file, cell, (seed_of(cell) if seed is None else seed) + n)

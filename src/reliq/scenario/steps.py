@@ -1,18 +1,19 @@
 """The steps of a run: each waits for its trigger, does its harm, and undoes it in time."""
 
 from collections.abc import Callable
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
 
 from reliq.scenario import faults
-from reliq.scenario.faults.kind import Bite, Scene
+from reliq.scenario.faults.kind import Scene
 from reliq.scenario.history import Entry
 from reliq.scenario.matching import matches
 from reliq.scenario.model import Scenario, Step
 from reliq.scenario.model.steps import Until
 from reliq.scenario.recorder import Recorder
-from reliq.scenario.stage import Stage
+from reliq.scenario.stage.stage import Stage
 
 LOOK_EVERY_S = 0.01
 
@@ -55,8 +56,8 @@ class Steps:
         """Start waiting for every trigger."""
         for step in self._scenario.steps:
             background.start_soon(self._play, step)
-        if points := {step.when.point for step in self._scenario.steps} - {None}:
-            background.start_soon(self._pass_points, points)
+        if any(step.when.point is not None for step in self._scenario.steps):
+            background.start_soon(self._pass_points)
 
     def settle(self) -> None:
         """Undo whatever has no end of its own, now and later."""
@@ -72,7 +73,7 @@ class Steps:
         await anyio.sleep(self._scenario.seconds(step.delay))
         kind, scene = step.do.kind, self._scene(trigger.p if trigger else "")
         async with faults.load()[kind](getattr(step.do, kind), scene) as bite:
-            fields = {"step": step.id, "do": kind, "to": bite.to, "hits": bite.hits}
+            fields: dict[str, Any] = {"step": step.id, "do": kind, "to": bite.to, "hits": bite.hits}
             self._recorder.record("fault", "fired", **fields, **bite.about)
             self._tell(f"fault: {step.id}: {kind} {bite.to}, hit {bite.hits}")
             self._fired[step.id].set()
@@ -83,7 +84,7 @@ class Steps:
                 return
             await self._while_on(step)
             hits = await bite.later() if bite.later is not None else bite.hits
-        about = {"step": step.id, "do": kind, "to": bite.to, "hits": hits}
+        about: dict[str, Any] = {"step": step.id, "do": kind, "to": bite.to, "hits": hits}
         self._recorder.record("fault", "healed", **about)
         self._due.discard(step.id)
         self._lasting.discard(step.id)
@@ -121,11 +122,9 @@ class Steps:
             return None
         if (event := when.event) is not None:
             return await self._recorder.wait_for(event.nth, lambda seen: matches(event, seen))
-        return await self._recorder.wait_for(
-            when.nth, lambda seen: _is_at(seen, when.point or "")
-        )
+        return await self._recorder.wait_for(when.nth, lambda seen: _is_at(seen, when.point or ""))
 
-    async def _pass_points(self, points: set[str | None]) -> None:
+    async def _pass_points(self) -> None:
         """Let go on at once who came to a point, but for the comings that steps wait for."""
         waited = {(step.when.point, step.when.nth) for step in self._scenario.steps}
         seen: dict[str, int] = {}

@@ -21,6 +21,13 @@ def write_history(path: Path, scenario: Scenario, seed: int, history: History) -
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
+def write_run(folder: Path, scenario: Scenario, about: dict[str, Any]) -> None:
+    """Write what was run (`run.json`) and what was expected of it (`plan.json`)."""
+    (folder / "run.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    plan = scenario.model_dump_json(by_alias=True, exclude_defaults=True, indent=2)
+    (folder / "plan.json").write_text(plan + "\n", encoding="utf-8")
+
+
 def read_history(path: Path) -> tuple[dict[str, Any], History]:
     """
     Read a stored history: its heading, and the history.

@@ -14,7 +14,6 @@ from typing import Any
 
 from reliq.scenario.faults.kind import Bite, Scene
 
-
 Harm = Callable[[Any, Scene], AbstractAsyncContextManager[Bite]]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from anyio.abc import TaskGroup
 
 from reliq.scenario.recorder import Recorder
-from reliq.scenario.stage import Stage
 from reliq.scenario.stage.senders import Senders
+from reliq.scenario.stage.stage import Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

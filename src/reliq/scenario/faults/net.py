@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from reliq.scenario.faults.kind import Bite, Scene
 from reliq.scenario.model.steps import Net
@@ -14,16 +15,14 @@ async def harm(what: Net, scene: Scene) -> AsyncIterator[Bite]:
     assert network is not None  # noqa: S101 - a step that bends a link has had one laid
     to = None if what.of is None else scene.named(what.of)
     links = scene.stage.links.of(what, to)
-    on = []
+    on: list[Any] = []  # the name of a link that is down, or the toxic on it
     for link in links:
         if what.toxic == "down":
             await network.down(link)
             on.append(link)
         else:
             on.append(
-                await network.add(
-                    link, what.toxic, what.attributes(), what.stream, what.toxicity
-                )
+                await network.add(link, what.toxic, what.attributes(), what.stream, what.toxicity)
             )
 
     async def hits() -> int:

@@ -1,7 +1,7 @@
 """Harm to Postgres: restarts, a freeze, lost backends, locks, old snapshots, no connections left."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 import anyio
 import anyio.to_thread
@@ -13,8 +13,10 @@ from reliq.scenario.stage.database import connect
 
 _OURS = "application_name <> 'harness' and pid <> pg_backend_pid()"
 _BACKENDS = f"backend_type = 'client backend' and datname = current_database() and {_OURS}"
-_IN_USE = f"select count(*) from pg_stat_activity where backend_type = 'client backend' and {_OURS}"
+_IN_USE = f"select count(*) from pg_stat_activity where {_BACKENDS}"  # noqa: S608 - our own words
 
+
+Harm = Callable[[Pg, Scene], AbstractAsyncContextManager[Bite]]
 
 DOWN_S = 0.5
 """How long a server that was killed stays away."""
@@ -23,44 +25,41 @@ DOWN_S = 0.5
 @asynccontextmanager
 async def harm(what: Pg, scene: Scene) -> AsyncIterator[Bite]:
     """Do the one that is asked for."""
-    async with AsyncExitStack() as stack:
-        yield await _done(what, scene, stack)
+    async with _asked_for(what)(what, scene) as bite:
+        yield bite
 
 
-async def _done(what: Pg, scene: Scene, stack: AsyncExitStack) -> Bite:
-    if what.restart is not None:
-        return await _restart(what.restart, scene)
-    if what.freeze:
-        return await stack.enter_async_context(_frozen(scene))
-    if what.terminate is not None:
-        every_s = None if what.every is None else what.every.total_seconds()
-        return await stack.enter_async_context(_terminated(what.terminate, every_s, scene))
-    if what.lock_rows is not None:
-        return await stack.enter_async_context(_locked(what.lock_rows, scene))
-    if what.hold_snapshot:
-        return await stack.enter_async_context(_snapshot(scene))
-    if what.squat is not None:
-        return await stack.enter_async_context(_squatted(what.squat, scene))
+def _asked_for(what: Pg) -> Harm:
+    harms: dict[str, Harm] = {
+        "restart": _restarted, "freeze": _frozen, "terminate": _terminated, "lock_rows": _locked,
+        "hold_snapshot": _snapshot, "squat": _squatted, "sql": _sql,
+    }  # fmt: skip
+    return next(found for name, found in harms.items() if getattr(what, name) is not None)
+
+
+@asynccontextmanager
+async def _sql(what: Pg, scene: Scene) -> AsyncIterator[Bite]:
     said = await scene.stage.database.connection.do(lambda c: c.execute(what.sql or ""))
-    return Bite("postgres", 1, {"said": said})
+    yield Bite("postgres", 1, {"said": said})
 
 
-async def _restart(how: str, scene: Scene) -> Bite:
+@asynccontextmanager
+async def _restarted(what: Pg, scene: Scene) -> AsyncIterator[Bite]:
     """End every session: in good order, by a crash, or by a crash that takes a while to notice."""
     server = scene.stage.server
     ends: dict[str, Callable[[], None]] = {
         "fast": server.stop, "immediate": server.crash, "kill": server.crash,
     }  # fmt: skip
-    hits = await scene.stage.database.ask(_IN_USE)
+    hits, how = await scene.stage.database.ask(_IN_USE), what.restart or ""
     await anyio.to_thread.run_sync(ends[how])
     if how == "kill":
         await anyio.sleep(DOWN_S)
     await anyio.to_thread.run_sync(server.start)
-    return Bite("postgres", int(hits), {"how": how})
+    yield Bite("postgres", int(hits), {"how": how})
 
 
 @asynccontextmanager
-async def _frozen(scene: Scene) -> AsyncIterator[Bite]:
+async def _frozen(_: Pg, scene: Scene) -> AsyncIterator[Bite]:
     server = scene.stage.server
     hits = await scene.stage.database.ask(_IN_USE)
     await anyio.to_thread.run_sync(server.freeze)
@@ -72,11 +71,11 @@ async def _frozen(scene: Scene) -> AsyncIterator[Bite]:
 
 
 @asynccontextmanager
-async def _terminated(which: str, every_s: float | None, scene: Scene) -> AsyncIterator[Bite]:
+async def _terminated(what: Pg, scene: Scene) -> AsyncIterator[Bite]:
     """Terminate backends of this database: once, or again and again until undone."""
     statement = (
-        "select count(pg_terminate_backend(pid)) from pg_stat_activity "
-        f"where {_BACKENDS} and ({which})"
+        "select count(pg_terminate_backend(pid)) from pg_stat_activity "  # noqa: S608 - the file's author may
+        f"where {_BACKENDS} and ({what.terminate})"
     )
     total = 0
 
@@ -89,28 +88,28 @@ async def _terminated(which: str, every_s: float | None, scene: Scene) -> AsyncI
             await anyio.sleep(pause_s)
             await once()
 
-    async def hits() -> int:  # noqa: RUF029 - counts of other kinds of harm have to ask
+    async def hits() -> int:
         return total
 
     await once()
     async with anyio.create_task_group() as tasks:
-        if every_s is not None:
-            tasks.start_soon(again, every_s)
-        yield Bite("postgres", total, lasts=every_s is not None, later=hits)
+        if what.every is not None:
+            tasks.start_soon(again, what.every.total_seconds())
+        yield Bite("postgres", total, lasts=what.every is not None, later=hits)
         tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def _locked(select: str, scene: Scene) -> AsyncIterator[Bite]:
+async def _locked(what: Pg, scene: Scene) -> AsyncIterator[Bite]:
     """Hold locks on rows in a transaction of ours; undone by ending it."""
     async with _session(scene) as connection:
         await connection.execute("begin")
-        rows = await connection.fetch(f"{select} for update")
+        rows = await connection.fetch(f"{what.lock_rows} for update")
         yield Bite("postgres", len(rows), lasts=True)
 
 
 @asynccontextmanager
-async def _snapshot(scene: Scene) -> AsyncIterator[Bite]:
+async def _snapshot(_: Pg, scene: Scene) -> AsyncIterator[Bite]:
     """Hold an old snapshot, so that nothing can be cleaned away."""
     async with _session(scene) as connection:
         await connection.execute("begin isolation level repeatable read")
@@ -119,9 +118,10 @@ async def _snapshot(scene: Scene) -> AsyncIterator[Bite]:
 
 
 @asynccontextmanager
-async def _squatted(leave: int, scene: Scene) -> AsyncIterator[Bite]:
+async def _squatted(what: Pg, scene: Scene) -> AsyncIterator[Bite]:
     """Take every connection that is left, and give back so many."""
     taken: list[asyncpg.Connection] = []
+    leave = what.squat or 0
     try:
         with suppress(asyncpg.TooManyConnectionsError):
             while True:

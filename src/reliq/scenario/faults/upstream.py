@@ -14,7 +14,7 @@ async def harm(what: Sequence[Rule], scene: Scene) -> AsyncIterator[Bite]:
     old = upstream.replace(what)
     since = len(recorder.entries)
 
-    async def hits() -> int:  # noqa: RUF029 - counts of other kinds of harm have to ask
+    async def hits() -> int:
         return sum((x.src, x.e) == ("upstream", "response") for x in recorder.entries[since:])
 
     yield Bite("upstream", lasts=True, later=hits)

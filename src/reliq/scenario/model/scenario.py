@@ -53,7 +53,9 @@ class Scenario(Strict):
         """Name the cell: `upstream-502-then-recovers[status=503]`."""
         if not self._cell:
             return self.scenario
-        return f"{self.scenario}[{','.join(f'{name}={value}' for name, value in self._cell.items())}]"
+        return (
+            f"{self.scenario}[{','.join(f'{name}={value}' for name, value in self._cell.items())}]"
+        )
 
     @property
     def is_harmful(self) -> bool:
@@ -104,8 +106,10 @@ class Scenario(Strict):
             if (scaled := self.scaled(value)) < least:
                 yield (
                     ("system", "config", name),
-                    f"{name} is {format_duration(scaled)} at timescale {self.timescale:g}: "
-                    f"at least {format_duration(least)}, or the run measures the machine",
+                    (
+                        f"{name} is {format_duration(scaled)} at timescale {self.timescale:g}: "
+                        f"at least {format_duration(least)}, or the run measures the machine"
+                    ),
                 )
         seen: set[str] = set()
         for n, step in enumerate(self.steps):

@@ -1,6 +1,6 @@
 """The load and the harm: what is done, and when."""
 
-from collections.abc import Set
+from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from typing import Any, Literal, Self, TypeVar
 
@@ -208,7 +208,7 @@ class Step(Strict):
 Part = TypeVar("Part", bound=Strict)
 
 
-def _exactly_one(part: Part, what: str, but: Set[str] = frozenset()) -> Part:
+def _exactly_one(part: Part, what: str, but: AbstractSet[str] = frozenset()) -> Part:
     names = [name for name in type(part).model_fields if name not in but]
     if sum(getattr(part, name) is not None for name in names) != 1:
         raise ValueError(f"write exactly one {what}: {', '.join(names)}")

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
+from typing_extensions import override
 
 from reliq.domain.duration import format_duration, parse_duration
 
@@ -64,13 +65,16 @@ class Length:
             plus = parse_duration(found[3]) if found[3] else timedelta(0)
             return cls(float(found[1]), found[2], plus)
         if not isinstance(value, str) or value.strip().replace(".", "").isdigit():
-            raise ValueError(f"{value!r} is no length: {_HOW}, or as 2.5*lease ({', '.join(UNITS)})")
+            raise ValueError(
+                f"{value!r} is no length: {_HOW}, or as 2.5*lease ({', '.join(UNITS)})"
+            )
         return cls(plus=parse_duration(value))
 
     def seconds(self, units: Mapping[str, float]) -> float:
         """Return the real seconds, given those of each unit."""
         return self.plus.total_seconds() + (self.factor * units[self.unit] if self.unit else 0.0)
 
+    @override
     def __str__(self) -> str:
         parts = [f"{self.factor:g}*{self.unit}"] if self.unit else []
         if self.plus or not parts:

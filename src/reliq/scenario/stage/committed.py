@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any, Final
 
 from reliq.scenario.history import Entry
@@ -60,7 +59,10 @@ def _said(change: Change, attempts: Mapping[tuple[int, int], Row]) -> Said:
     old, new = change.old or {}, change.new or {}
     match change.table, change.op:
         case "events", "insert":
-            yield "event", {"event": new["id"], "source": new["source"], "key": new.get("dedup_key")}
+            yield (
+                "event",
+                {"event": new["id"], "source": new["source"], "key": new.get("dedup_key")},
+            )
         case "effects", "insert":
             yield "effect", {"job": new["job_id"], "key": new["key"], "attempt": new["attempt"]}
         case "jobs", "insert":
@@ -69,6 +71,8 @@ def _said(change: Change, attempts: Mapping[tuple[int, int], Row]) -> Said:
             yield from _moved(old, new, attempts)
         case "jobs", "delete":
             yield "gone", {"job": old["id"], "state": old["state"]}
+        case _:
+            pass  # what else happens to these tables is told by its statement
 
 
 def _made(job: Row) -> Said:
@@ -76,7 +80,7 @@ def _made(job: Row) -> Said:
     fields = {name: job.get(name) for name in names}
     yield "job", {"job": job["id"], "event": job.get("event_id"), **fields}
     if slot := _SLOT.fullmatch(job["key"]):
-        yield "slot", {"job": job["id"], "schedule": slot[1], "at": _instant(slot[2])}
+        yield "slot", {"job": job["id"], "schedule": slot[1], "at": microseconds(slot[2])}
 
 
 def _moved(old: Row, new: Row, attempts: Mapping[tuple[int, int], Row]) -> Said:
@@ -119,10 +123,4 @@ def _ended(old: Row, new: Row, attempt: Row) -> Said:
 
 def _changed(old: Row, new: Row) -> list[str]:
     # A large value that was not touched is not written out.
-    return sorted(
-        name for name in new if new[name] not in {old.get(name), "unchanged-toast-datum"}
-    )
-
-
-def _instant(text: str) -> int:
-    return microseconds(datetime.fromisoformat(text.replace("Z", "+00:00")).isoformat())
+    return sorted(name for name in new if new[name] not in {old.get(name), "unchanged-toast-datum"})

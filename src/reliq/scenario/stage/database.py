@@ -123,6 +123,10 @@ class Database:
         """Run a statement of ours that may be run twice; return its first value."""
         return await self.connection.do(lambda c: c.fetchval(statement, *values))
 
+    async def row(self, statement: str, *values: object) -> tuple[Any, ...]:
+        """Run a statement of ours that may be run twice; return its first row."""
+        return tuple(await self.connection.do(lambda c: c.fetchrow(statement, *values)))
+
     async def count_open(self) -> int:
         """Count the jobs that have not come to an end, but for those planned far ahead."""
         return int(await self.ask(_OPEN))
@@ -152,7 +156,9 @@ class Database:
             rows = await self.connection.do(lambda c: c.fetch(_READ, self.slot))
             found: list[Entry] = []
             lines = [(row["lsn"], row["xid"], row["data"]) for row in rows]
-            fresh = [(xid, data) for lsn, xid, data in lines if f"{lsn} {data[:40]}" not in self._seen]
+            fresh = [
+                (xid, data) for lsn, xid, data in lines if f"{lsn} {data[:40]}" not in self._seen
+            ]
             self._seen.update(f"{lsn} {data[:40]}" for lsn, _, data in lines)
             for transaction in transactions(fresh):
                 # Commits are stamped before they are ordered: neighbours may be out of step.

@@ -27,7 +27,9 @@ _CHANGE: Final = re.compile(
 """Other tables are bookkeeping, of the product or of ours."""
 
 _OLD_NEW: Final = re.compile(r" old-key: (.*?) new-tuple: (.*)", re.DOTALL)
-_MESSAGE: Final = re.compile(r"message: transactional: 1 prefix: who, sz: \d+ content:(.*)", re.DOTALL)
+_MESSAGE: Final = re.compile(
+    r"message: transactional: 1 prefix: who, sz: \d+ content:(.*)", re.DOTALL
+)
 _COMMIT: Final = re.compile(r"COMMIT (\d+) \(at ([^)]+)\)")
 _COLUMN: Final = re.compile(r"\"?(\w+)\"?\[([^\]]+?)(?:\[\])?\]:('(?:[^']|'')*'|[^ ]+)")
 _NUMBERS: Final = frozenset({"bigint", "integer", "smallint"})

@@ -185,9 +185,7 @@ class Processes:
             return
         if (e := said.get("event")) in _HEARD:
             fields = {
-                _RENAMED.get(key, key): value
-                for key, value in said.items()
-                if key not in _LEFT_OUT
+                _RENAMED.get(key, key): value for key, value in said.items() if key not in _LEFT_OUT
             }
             self.recorder.record("process", e, p=name, **fields)
 

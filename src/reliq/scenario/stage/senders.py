@@ -14,7 +14,7 @@ import httpx
 
 from reliq.scenario.model.steps import Deliver, Enqueue
 from reliq.scenario.recorder import Recorder
-from reliq.scenario.stage import Stage
+from reliq.scenario.stage.stage import Stage
 
 CLIENT_S: Final = 30.0
 
@@ -55,13 +55,10 @@ class Senders:
             words = {"{i}": str(i), "{upstream}": self._stage.upstream_url}
             payload = json.dumps(filled(what.payload, words))
             key = None if what.key is None else filled(what.key, words)
-            row = await self._stage.database.connection.do(
-                lambda c, key=key, payload=payload: c.fetchrow(
-                    _ENQUEUE, what.kind, payload, key, run_in_s
-                )
-            )
+            values = (what.kind, payload, key, run_in_s)
+            job, duplicate = await self._stage.database.row(_ENQUEUE, *values)
             self._recorder.record(
-                "driver", "enqueued", job=row["job_id"], duplicate=row["duplicate"],
+                "driver", "enqueued", job=job, duplicate=duplicate,
                 kind=what.kind, key=key,
             )  # fmt: skip
             if i < what.count:
@@ -80,7 +77,7 @@ class Senders:
             began = time.monotonic_ns()
             url = f"{next(self._receivers)}/hooks/drill"
             outcome = await self._post(client, url, body, headers, what.timeout.total_seconds())
-            about = {"key": key, "copy": copy, "try": attempt, "began": began}
+            about: dict[str, Any] = {"key": key, "copy": copy, "try": attempt, "began": began}
             self._recorder.record("driver", "delivery", **about, **outcome)
             if outcome["outcome"] == "accepted" or not what.until_2xx:
                 return

@@ -34,7 +34,9 @@ def settings(scenario: Scenario) -> dict[str, str]:
         for schedule in scenario.system.schedules
     ]  # fmt: skip
     return {
-        **{name: format_duration(_microseconds(scenario.scaled(it))) for name, it in scaled.items()},
+        **{
+            name: format_duration(_microseconds(scenario.scaled(it))) for name, it in scaled.items()
+        },
         **{name: format_duration(it) for name, it in real.items()},
         "RELIQ_APP": scenario.system.app,
         "RELIQ_RETRY_ATTEMPTS": str(config.attempts_max),

@@ -57,9 +57,7 @@ def environment(code: Path, env: Mapping[str, str]) -> dict[str, str]:
 def by_exec(code: Path) -> Spawn:
     """Start an interpreter for each process, as production does."""
 
-    async def spawn(
-        words: Sequence[str], *, env: Mapping[str, str], cwd: Path, said: int
-    ) -> Child:
+    async def spawn(words: Sequence[str], *, env: Mapping[str, str], cwd: Path, said: int) -> Child:
         return await anyio.open_process(
             [sys.executable, "-m", "reliq", *words],
             stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=cwd,
@@ -143,7 +141,7 @@ async def by_fork(code: Path) -> AsyncIterator[Spawn]:
     try:
         process = await anyio.open_process(
             [sys.executable, "-P", zygote.__file__],
-            stdin=theirs, stdout=None, stderr=None,
+            stdin=theirs.fileno(), stdout=None, stderr=None,
             env=environment(code, {}), start_new_session=True,
         )  # fmt: skip
         theirs.close()
@@ -164,5 +162,3 @@ async def by_fork(code: Path) -> AsyncIterator[Spawn]:
     finally:
         ours.close()
         theirs.close()
-
-

@@ -139,6 +139,8 @@ async def _answer(connection: h11.Connection, stream: SocketStream, reply: Reply
         case "mid-body":
             await stream.send((head or b"") + data[: len(data) // 2])
             return _reset(stream)
+        case None:
+            pass
     if reply.drip is None:
         await stream.send((head or b"") + data)
         return True
@@ -150,7 +152,7 @@ async def _answer(connection: h11.Connection, stream: SocketStream, reply: Reply
 
 
 def _reset(stream: SocketStream) -> bool:
-    raw = stream.extra(SocketAttribute.raw_socket)
+    raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - not Django's
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     return False
 
@@ -165,7 +167,7 @@ async def open_upstream(
     `names` may grow meanwhile; a process that is not in it is logged as `pid N`.
     """
     listener = await anyio.create_tcp_listener(local_host=HOST)
-    port: int = listener.extra(SocketAttribute.local_port)
+    port: int = listener.extra(SocketAttribute.local_port)  # noqa: S610 - not Django's
     upstream = Upstream(
         port=port, rules=rules, recorder=recorder, names=names, url=f"http://{HOST}:{port}/"
     )

@@ -48,7 +48,7 @@ def main() -> None:
     children: set[int] = set()
     control.send(b'{"ready": true}')
     while True:
-        readable, _, _ = select.select([control, ended], [], [])
+        readable: list[Any] = select.select([control, ended], [], [])[0]
         if ended in readable:
             os.read(ended, 4096)
             _bury(control, children)
@@ -95,8 +95,8 @@ def _fork(order: dict[str, Any], said: int, control: socket.socket, pipes: tuple
             os.close(descriptor)
         control.detach()
         os.chdir(order["cwd"])
-        os.environ.clear()
-        os.environ.update(order["env"])
+        os.environ.clear()  # noqa: TID251 - as exec does
+        os.environ.update(order["env"])  # noqa: TID251
         sys.argv = ["reliq", *order["words"]]
         code = _run()
     except BaseException:  # noqa: BLE001 - whatever it is, it belongs into the child's log
