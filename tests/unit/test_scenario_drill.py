@@ -1,4 +1,8 @@
+import json
+import os
+import signal
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import anyio
@@ -7,6 +11,7 @@ import httpx
 import pytest
 import respx
 
+from reliq import logs
 from reliq.app import Job
 from reliq.automations import drill
 from reliq.domain.event import Delivery
@@ -15,6 +20,10 @@ from reliq.errors import PermanentError, TemporaryError
 pytestmark = pytest.mark.anyio
 
 URL = "http://upstream.test/"
+
+
+def drilling(http: httpx.AsyncClient | None = None, *points: str) -> drill.Drill:
+    return drill.Drill(http=http, deadline_s=5.0, points=frozenset(points))
 
 
 def job(kind: str, **payload: object) -> Job:
@@ -43,14 +52,13 @@ async def test_a_call_carries_the_key_and_the_same_body_at_every_attempt():
     async with httpx.AsyncClient() as http:
         first, second = job("drill.call"), job("drill.call")
         second.attempt = 3
-        await drill.call(http, first)
-        await drill.sleep(http, job("drill.call", seconds=0))
-        await drill.call(http, second)
+        await drill.call(drilling(http), first)
+        await drill.call(drilling(http), second)
 
     requests = [call.request for call in route.calls]
     assert {request.headers["idempotency-key"] for request in requests} == {"event:1:call:1"}
     assert len({request.content for request in requests}) == 1
-    assert [request.headers["drill-attempt"] for request in requests] == ["2", "2", "3"]
+    assert [request.headers["drill-attempt"] for request in requests] == ["2", "3"]
 
 
 @respx.mock
@@ -59,14 +67,14 @@ async def test_a_call_fails_as_the_upstream_says(status, error):
     respx.post(URL).respond(status)
     async with httpx.AsyncClient() as http:
         with pytest.raises(error):
-            await drill.call(http, job("drill.call"))
+            await drill.call(drilling(http), job("drill.call"))
 
 
 async def test_a_failure_is_of_the_sort_that_was_asked_for():
     with pytest.raises(TemporaryError):
-        await drill.fail(job("drill.fail"))
+        await drill.fail(drilling(), job("drill.fail"))
     with pytest.raises(PermanentError):
-        await drill.fail(job("drill.fail", permanent=True))
+        await drill.fail(drilling(), job("drill.fail", permanent=True))
 
 
 def job_that_writes_into(written: list, kind: str) -> Job:
@@ -86,7 +94,7 @@ def job_that_writes_into(written: list, kind: str) -> Job:
 async def test_a_write_goes_through_the_transaction_of_the_job():
     written = []
 
-    await drill.write(job_that_writes_into(written, "drill.write"))
+    await drill.write(drilling(), job_that_writes_into(written, "drill.write"))
 
     assert written == [(7, "event:1:call:1", 2)]
 
@@ -97,7 +105,42 @@ async def test_a_stubborn_job_calls_and_writes_although_it_is_told_to_stop():
     async with httpx.AsyncClient() as http:
         with anyio.CancelScope() as scope:
             scope.cancel()
-            await drill.stubborn(http, job_that_writes_into(written, "drill.stubborn"))
+            await drill.stubborn(drilling(http), job_that_writes_into(written, "drill.stubborn"))
 
     assert route.call_count == 1
     assert written == [(7, "event:1:call:1", 2)]
+
+
+async def test_a_handler_says_when_it_begins_and_how_it_ends(capsys):
+    logs.configure("json")
+    with pytest.raises(TemporaryError):
+        await drill.told(drilling(), drill.fail, job("drill.fail"))
+    await drill.told(drilling(), drill.noop, job("drill.noop"))
+
+    said = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["event"], line.get("how")) for line in said] == [
+        ("drill.started", None), ("drill.ended", "raised"),
+        ("drill.started", None), ("drill.ended", "done"),
+    ]  # fmt: skip
+    assert {(line["job_id"], line["attempt"]) for line in said} == {(7, 2)}
+
+
+async def test_a_process_halts_at_a_point_that_somebody_waits_for(monkeypatch, capsys):
+    logs.configure("json")
+    halted = []
+    monkeypatch.setattr(os, "kill", lambda pid, sig: halted.append((pid, sig)))
+
+    await drill.told(drilling(None, "started", "elsewhere"), drill.noop, job("drill.noop"))
+
+    assert halted == [(os.getpid(), signal.SIGSTOP)]
+
+
+def test_a_pulse_has_a_slot_every_so_many_seconds():
+    pulse = drill.Pulse(0.5)
+    noon = datetime(2026, 11, 29, 12, tzinfo=UTC)
+
+    assert pulse.between(noon, noon) == []
+    assert pulse.between(noon, noon + timedelta(seconds=1)) == [
+        noon + timedelta(seconds=0.5), noon + timedelta(seconds=1),
+    ]  # fmt: skip
+    assert pulse.most(timedelta(seconds=10)) >= 20

@@ -90,11 +90,11 @@ def run(
     if by_exec:
         loaded = [(file, each.model_copy(update={"spawn": "exec"})) for file, each in loaded]
     try:
-        todo = sliced(items(loaded, seed=seed, repeat=repeat), part)
+        due = sliced(items(loaded, seed=seed, repeat=repeat), part)
     except ValueError as error:
         _refuse(str(error))
     series = _series(postgres, image, proxy, jobs=jobs, keep=keep, json=json, resume=resume)
-    _finish(series, todo)
+    _finish(series, due)
 
 
 @scenario.command()
@@ -116,18 +116,18 @@ def placebo(
 
     cells = first_cells(_load(paths, None))
     series = _series(postgres, image, "builtin", jobs=jobs, keep=False, json=json, resume=False)
-    todo = [
+    due = [
         item.played_as(without_harm(item.scenario)) for item in items(cells, seed=None, repeat=1)
     ]
-    verdicts = _played(series, todo)
+    verdicts = _played(series, due)
     wrong = [
         f"{item.scenario.id} is {verdict}"
-        for item, verdict in zip(todo, verdicts, strict=True)
+        for item, verdict in zip(due, verdicts, strict=True)
         if verdict != ("vacuous" if item.scenario.is_harmful else "pass")
     ]
     for line in wrong:
         typer.echo(f"placebo: {line}, and should not be", err=True)
-    typer.echo(f"placebo: {len(todo) - len(wrong)} of {len(todo)} as they should be", err=True)
+    typer.echo(f"placebo: {len(due) - len(wrong)} of {len(due)} as they should be", err=True)
     raise typer.Exit(1 if wrong else 0)
 
 
@@ -279,9 +279,9 @@ def _series(
     )  # fmt: skip
 
 
-def _played(series: "Series", todo: "list[Item]") -> "list[Verdict]":
+def _played(series: "Series", due: "list[Item]") -> "list[Verdict]":
     try:
-        return anyio.run(series.play, todo)
+        return anyio.run(series.play, due)
     except (ServerFailed, HarnessError) as error:
         typer.echo(f"void: {error}", err=True)
         raise typer.Exit(_VOID) from error
@@ -291,10 +291,10 @@ def _played(series: "Series", todo: "list[Item]") -> "list[Verdict]":
         raise
 
 
-def _finish(series: "Series", todo: "list[Item]") -> NoReturn:
+def _finish(series: "Series", due: "list[Item]") -> NoReturn:
     from reliq.scenario.verdict import EXIT_CODES, worst  # noqa: PLC0415
 
-    raise typer.Exit(EXIT_CODES[worst(_played(series, todo))])
+    raise typer.Exit(EXIT_CODES[worst(_played(series, due))])
 
 
 def _refuse(text: str) -> NoReturn:

@@ -84,11 +84,11 @@ def _cell(
     if problems:
         return None, problems
     try:
-        scenario = Scenario.model_validate(filled).of_cell(cell)
+        scenario = Scenario.model_validate(filled)
     except ValidationError as error:
         return None, [_problem(item, places) for item in error.errors(include_url=False)]
     problems = [Problem(places.of(at), text) for at, text in scenario.problems()]
-    return scenario, [*problems, *_wrong_invariants(scenario, places)]
+    return scenario.of_cell(cell), [*problems, *_wrong_invariants(scenario, places)]
 
 
 def _filled(

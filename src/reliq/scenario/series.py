@@ -91,7 +91,7 @@ class Series:
     resume: bool
     screen: Screen
 
-    async def play(self, todo: Sequence[Item]) -> list[Verdict]:
+    async def play(self, due: Sequence[Item]) -> list[Verdict]:
         """
         Play all of them; return their verdicts, in their order.
 
@@ -113,17 +113,17 @@ class Series:
                         void.append(n)
 
             async with anyio.create_task_group() as running:
-                for n, item in enumerate(todo):
+                for n, item in enumerate(due):
                     if (item.scenario.id, item.seed) in passed:
                         verdicts[n] = "pass"
                     else:
                         running.start_soon(one, n, item)
             for n in void:
-                again = replace(todo[n], scenario=slower(todo[n].scenario))
+                again = replace(due[n], scenario=slower(due[n].scenario))
                 self.screen.tell(again, "void: once more, alone, at a tenth of the timescale")
                 verdicts[n] = await self._run(rig, again)
         self._journal.unlink(missing_ok=True)
-        return [verdicts[n] for n in range(len(todo))]
+        return [verdicts[n] for n in range(len(due))]
 
     async def _run(self, rig: Rig, item: Item) -> Verdict:
         result = await run_scenario(

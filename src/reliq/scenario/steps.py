@@ -1,5 +1,6 @@
 """The steps of a run: each waits for its trigger, does its harm, and undoes it in time."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -36,8 +37,9 @@ class Steps:
     ) -> None:
         self._scenario, self._stage, self._recorder = scenario, stage, recorder
         self._scene, self._tell = scene, tell
-        self._healed = {step.id: anyio.Event() for step in scenario.steps}
-        self._fired = {step.id: anyio.Event() for step in scenario.steps}
+        # Steps of other cells may be named: they never fire.
+        self._healed = defaultdict[str, anyio.Event](anyio.Event)
+        self._fired = defaultdict[str, anyio.Event](anyio.Event)
         self._due = {step.id for step in scenario.steps if step.when.at is not None}
         self._lasting: set[str] = set()
         self._is_settling = anyio.Event()

@@ -27,7 +27,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-def _real(value: object) -> object:
+def _real(value: object) -> timedelta:
     if isinstance(value, timedelta):
         return value
     if not isinstance(value, str) or value.strip().replace(".", "").isdigit():
@@ -64,11 +64,12 @@ class Length:
         if isinstance(value, str) and (found := _LENGTH.fullmatch(value.strip())):
             plus = parse_duration(found[3]) if found[3] else timedelta(0)
             return cls(float(found[1]), found[2], plus)
-        if not isinstance(value, str) or value.strip().replace(".", "").isdigit():
+        try:
+            return cls(plus=_real(value))
+        except ValueError as error:
             raise ValueError(
                 f"{value!r} is no length: {_HOW}, or as 2.5*lease ({', '.join(UNITS)})"
-            )
-        return cls(plus=parse_duration(value))
+            ) from error
 
     def seconds(self, units: Mapping[str, float]) -> float:
         """Return the real seconds, given those of each unit."""

@@ -48,7 +48,8 @@ def main() -> None:
     children: set[int] = set()
     control.send(b'{"ready": true}')
     while True:
-        readable: list[Any] = select.select([control, ended], [], [])[0]
+        places: list[Any] = [control, ended]
+        readable = select.select(places, [], [])[0]
         if ended in readable:
             os.read(ended, 4096)
             _bury(control, children)
