@@ -5,7 +5,7 @@ const width = +picture.dataset.width, first = +picture.dataset.first, last = +pi
 const LABELS = 176, LETTER = 6.3;
 const things = $('.plot rect[x], .plot use, .plot text, .badge text').map(el => ({
   el, x: +el.getAttribute('x'), w: el.tagName === 'rect' ? +el.getAttribute('width') : null,
-  room: el.dataset.room === undefined ? null : +el.dataset.room,
+  room: el.classList.contains('in') ? +el.previousElementSibling.getAttribute('width') : null,
   letters: el.textContent.length,
 })).filter(thing => !thing.el.closest('.ticks'));
 let from = 0, to = width, pixels = width, picked = null;
@@ -32,12 +32,14 @@ function drawAxis() {
   const size = 10 ** Math.floor(Math.log10(rough));
   const step = size * [1, 2, 5, 10].find(n => n * size >= rough);
   const start = first + (last - first) * from / width;
+  const digits = Math.max(0, -Math.floor(Math.log10(step)));
   let texts = '', lines = '';
   for (let n = Math.ceil(start / step); n * step < start + ms; n++) {
     const x = at(unitOf(n * step)).toFixed(1);
-    const digits = Math.max(0, -Math.floor(Math.log10(step)));
-    texts += `<text x="${x}" y="14" text-anchor="middle">${(n * step + 0).toLocaleString('en', {minimumFractionDigits: digits, maximumFractionDigits: digits}).replaceAll(',', '\u2009')}</text>`;
     lines += `<path d="M${x} 0V${picture.getAttribute('height')}"/>`;
+    const text = (n * step + 0).toLocaleString('en', {minimumFractionDigits: digits, maximumFractionDigits: digits}).replaceAll(',', '\u2009');
+    const half = text.length * LETTER / 2;
+    if (x > half && x < pixels - half) texts += `<text x="${x}" y="14" text-anchor="middle">${text}</text>`;
   }
   $('.ticks')[0].innerHTML = texts;
   $('.grid')[0].innerHTML = lines;
@@ -56,7 +58,8 @@ function zoom(factor, around = (from + to) / 2) {
 
 const move = part => look(from + (to - from) * part, to + (to - from) * part);
 
-// From a delivery to its job, on to each lease, from a lease to its calls and to the next lease.
+// From a delivery to its job, on to each lease, from a lease to its calls and to the next
+// lease, and to a lease from the process that ended it without holding it.
 function drawLinks() {
   const links = document.getElementById('links');
   links.innerHTML = '';
@@ -69,6 +72,10 @@ function drawLinks() {
   for (const call of parts('call')) {
     const lease = leases.find(one => one.attempt === call.attempt);
     if (lease) paths.push(link(call.left, lease.bottom, call.left, call.top));
+  }
+  for (const end of parts('end')) {
+    const lease = leases.find(one => one.attempt === end.attempt);
+    if (lease) paths.push(link(end.left, end.middle, lease.right, lease.middle, 'again'));
   }
   links.innerHTML = paths.join('');
 }
@@ -88,7 +95,7 @@ function pick(job) {
   picked = job === null || job === '' || job === picked ? null : `${job}`;
   const isKnown = picked !== null && /^\d+$/.test(picked);
   document.getElementById('pick').textContent = isKnown
-    ? `.plot [data-j]:not([data-j~="${picked}"]) { opacity: .13 } .plot .quiet[data-j~="${picked}"] { visibility: visible }` : '';
+    ? `.plot [data-j]:not([data-j~="${picked}"]) { opacity: .13 } .plot [data-j]:not([data-j~="${picked}"]) + .in { opacity: .13 } .plot .quiet[data-j~="${picked}"] { visibility: visible }` : '';
   if (!isKnown) picked = null;
   document.getElementById('job').value = picked ?? '';
   for (const chip of $('.chip')) {
@@ -106,7 +113,7 @@ function tellStory() {
     const [head, ...rest] = title.textContent.split('\n'), isOwn = title.parentNode.dataset.j === picked;
     const entries = [head, ...rest].filter(line => /^#\d+ /.test(line));
     const {x} = things.find(thing => thing.el === title.parentNode);
-    if (isOwn && !entries.length) told.set(head, x);
+    if (isOwn && !entries.length && title.parentNode.dataset.p) told.set(head, x);
     for (const line of entries) if (isOwn || line.includes(`job=${picked} `)) told.set(line, x);
   }
   const number = line => +(/^#(\d+) /.exec(line)?.[1] ?? NaN);
@@ -180,4 +187,4 @@ for (const button of $('.broken .all')) button.addEventListener('click', () => {
 addEventListener('resize', () => requestAnimationFrame(draw));
 const suspect = $('button.badge[data-job]')[0];
 draw();
-if (suspect) pick(suspect.dataset.job);
+pick(suspect ? suspect.dataset.job : null);

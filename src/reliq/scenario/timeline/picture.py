@@ -14,7 +14,7 @@ WIDTH: Final = 1_000.0
 """The length of a run in units."""
 
 _TELLS_MAX: Final = 3
-_LOOSE_MAX: Final = 300
+_LOOSE_MAX: Final = 240
 _REACH_MAX: Final = 16.0
 _WELL: Final = ("done", "run")
 _LETTER: Final = 6.3
@@ -104,7 +104,7 @@ def thin_out(lanes: Sequence[Lane]) -> list[Lane]:
     A run of a few hundred entries stays as it is. In a crowded one, what went well is told in
     short. Witnesses are neither merged nor shortened.
     """
-    if sum(_is_loose(mark) for lane in lanes for mark in lane.marks) <= _LOOSE_MAX:
+    if sum(map(_count, lanes)) <= _LOOSE_MAX:
         return list(lanes)
     reach, found = 0.5, list(lanes)
     while reach <= _REACH_MAX and sum(map(_count, found)) > _LOOSE_MAX:
@@ -114,7 +114,7 @@ def thin_out(lanes: Sequence[Lane]) -> list[Lane]:
 
 
 def _count(lane: Lane) -> int:
-    return sum(_is_loose(mark) for mark in lane.marks)
+    return sum(_is_loose(mark) or mark.count > 1 for mark in lane.marks)
 
 
 def _is_loose(mark: Mark) -> bool:

@@ -35,6 +35,7 @@ class _Process:
     said: list[Entry] = field(default_factory=list)
     held: list[Holding] = field(default_factory=list)
     stored: list[Entry] = field(default_factory=list)
+    ended: list[Entry] = field(default_factory=list)
 
 
 def processes(scene: Scene) -> list[Lane]:
@@ -47,6 +48,8 @@ def processes(scene: Scene) -> list[Lane]:
             found[stem(entry.p)].stored.append(entry)
     for holding in chain.from_iterable(scene.history.holdings().values()):
         found[stem(holding.claim.p)].held.append(holding)
+        if holding.end and stem(holding.end.p) != stem(holding.claim.p):
+            found[stem(holding.end.p)].ended.append(holding.end)
     lanes = []
     for name, seen in sorted(found.items(), key=lambda item: _natural(item[0])):
         if seen.held or name.startswith("worker"):
@@ -62,13 +65,19 @@ def _worker(scene: Scene, name: str, seen: _Process) -> Lane:
     runs = _runs(scene, seen)
     bundles = [list(_lease(scene, held, runs)) for held in seen.held]
     bundles += [[run] for run in runs.values()]  # of attempts that nobody was seen to claim
-    spans = [(min(m.x for m in b), max(m.x + m.width for m in b)) for b in bundles]
+    spans = [_span(bundle) for bundle in bundles]
     rows = pack(spans, rows_max=_ROWS_MAX, gap=1.0)
-    marks = list(_life_marks(scene, seen))
+    marks = [*_life_marks(scene, seen), *_strange_ends(scene, seen)]
     for bundle, row in zip(bundles, rows, strict=True):
         marks += [replace(mark, y=mark.y + _LIFE_ROW + row * _LEASE_ROW) for mark in bundle]
     height = _LIFE_ROW + _LEASE_ROW * (max(rows, default=-1) + 1) + 2
     return Lane(group="workers", name=name, height=height, marks=tuple(marks))
+
+
+def _span(bundle: Sequence[Mark]) -> tuple[float, float]:
+    """Return the room of a lease; an expiry that is hidden at first takes none."""
+    seen = [mark for mark in bundle if mark.tone != "quiet"]
+    return min(mark.x for mark in seen), max(mark.x + mark.width for mark in seen)
 
 
 def _lease(scene: Scene, held: Holding, runs: dict[tuple[int, int], Mark]) -> Iterator[Mark]:
@@ -168,6 +177,13 @@ def _how(exited: Entry) -> str:
     if not isinstance(code, int):
         return "exited"
     return f"signal {-code}" if code < 0 else f"exit {code}"
+
+
+def _strange_ends(scene: Scene, seen: _Process) -> Iterator[Mark]:
+    """Draw where a process ended what another one held: a reaper, or one who came too late."""
+    for end in seen.ended:
+        yield scene.point(end, _LIFE_Y, tone_of_end(end.e), "dot", part="end",
+                          attempt=end.a.get("attempt"))  # fmt: skip
 
 
 def _stored(scene: Scene, seen: _Process) -> Iterator[Mark]:

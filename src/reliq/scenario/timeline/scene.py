@@ -61,7 +61,7 @@ class Scene:
 
     def ms(self, t: int) -> str:
         """Return a moment in words: milliseconds since the run's start."""
-        return f"{(t - self.start) / _MS:+,.1f} ms".replace(",", "\u2009")
+        return f"{(t - self.start) / _MS:+.1f} ms"
 
     def tell(self, entry: Entry) -> str:
         """Return an entry with its fields, in one line."""
@@ -78,8 +78,8 @@ class Scene:
         named = {fields.get("job"), fields.get("new"), self._called.get(fields.get("call"))}
         if isinstance(several := fields.get("jobs"), list | tuple):
             named |= set(several)
-        if entry.e in {"delivery", "event"}:
-            named |= set(self._made_of.get(str(fields.get("event")), ()))
+        if entry.e in {"delivery", "event"} and fields.get("event") is not None:
+            named |= set(self._made_of.get(str(fields["event"]), ()))
         return tuple(sorted(job for job in named if isinstance(job, int)))
 
     def point(self, entry: Entry, y: float, tone: str, shape: str = "tick", **more: Any) -> Mark:
