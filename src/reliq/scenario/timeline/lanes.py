@@ -30,30 +30,39 @@ def tone_of_end(e: str | None) -> str:
 
 def faults(scene: Scene) -> Lane:
     """Draw each fault from its start until it was healed, with its name beside it."""
-    fired = scene.history.of("fault", "fired")
-    found = [(fault, cure_of(scene, fault)) for fault in fired]
-    bars, texts, spans = [], [], []
-    for fault, cure in found:
-        ends = fault.t, cure.t if cure else fault.t
-        bar = scene.bar(ends, (fault, cure), "fault", y=0.0, height=11.0)
-        text = _name_of(fault)
-        room = text_width(text) + 12
-        is_left = bar.x + bar.width + room > WIDTH
-        texts.append((text, bar.x if is_left else bar.x + bar.width, is_left))
-        left = bar.x - room if is_left else bar.x
-        spans.append((left, bar.x + bar.width + (0 if is_left else room)))
-        bars.append(bar)
-    rows = pack(spans, gap=4)
-    marks: list[Mark] = []
-    for bar, (text, x, is_left), row, (fault, cure) in zip(bars, texts, rows, found, strict=True):
-        y = _TOP + row * _FAULT_ROW
-        if cure:
-            marks.append(replace(bar, y=y))
-        else:
-            marks.append(scene.point(fault, y + 6, "fault", "bolt"))
-        marks.append(Mark(shape="text", x=x, y=y + 10, tone="word", text=text, is_left=is_left))
+    drawn = [_fault(scene, fault) for fault in scene.history.of("fault", "fired")]
+    rows = pack([_room_of(mark, name) for mark, name in drawn], gap=4)
+    marks = [
+        replace(mark, y=mark.y + _TOP + row * _FAULT_ROW)
+        for pair, row in zip(drawn, rows, strict=True)
+        for mark in pair
+    ]
     height = _TOP + _FAULT_ROW * (max(rows, default=0) + 1)
     return Lane(group="faults", name="faults", height=height, marks=tuple(marks))
+
+
+def _fault(scene: Scene, fault: Entry) -> tuple[Mark, Mark]:
+    """Draw a fault, and its name to the right of it; or to the left, or on it, for want of room."""
+    cure = cure_of(scene, fault)
+    if cure:
+        mark = scene.bar((fault.t, cure.t), (fault, cure), "fault", y=0.0, height=11.0)
+    else:
+        mark = scene.point(fault, 6.0, "fault", "bolt")
+    text, right = _name_of(fault), mark.x + mark.width
+    has_right, has_left = right + _room(text) <= WIDTH, mark.x - _room(text) >= 0
+    x = right if has_right else mark.x
+    is_left = has_left and not has_right
+    return mark, Mark(shape="text", x=x, y=10.0, tone="word", text=text, is_left=is_left)
+
+
+def _room_of(mark: Mark, name: Mark) -> tuple[float, float]:
+    """Return from where to where a fault and its name reach."""
+    ends = name.x - _room(name.text) if name.is_left else name.x + _room(name.text)
+    return min(mark.x, ends), max(mark.x + mark.width, ends)
+
+
+def _room(text: str) -> float:
+    return text_width(text) + 12
 
 
 def cure_of(scene: Scene, fault: Entry) -> Entry | None:

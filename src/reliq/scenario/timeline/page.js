@@ -8,6 +8,7 @@ const things = $('.plot rect[x], .plot use, .plot text, .badge text').map(el => 
   room: el.classList.contains('in') ? +el.previousElementSibling.getAttribute('width') : null,
   letters: el.textContent.length,
 })).filter(thing => !thing.el.closest('.ticks'));
+const words = things.filter(thing => thing.el.classList.contains('word')).sort((a, b) => a.x - b.x);
 let from = 0, to = width, pixels = width, picked = null;
 
 const at = x => (x - from) / (to - from) * pixels;
@@ -23,8 +24,21 @@ function draw() {
     if (w !== null) el.setAttribute('width', el.closest('.lines') ? 1 : Math.max(2, w * scale).toFixed(2));
     if (room !== null) el.classList.toggle('tight', room * scale < letters * LETTER + 4);
   }
+  makeRoom();
   drawAxis();
   drawLinks();
+}
+
+// Of words in one row that would meet, the later one waits for a closer look.
+function makeRoom() {
+  const taken = new Map();
+  for (const {el, letters} of words) {
+    const row = `${el.parentNode.dataset.y} ${el.getAttribute('y')}`, isLeft = el.hasAttribute('text-anchor');
+    const end = +el.getAttribute('x') + +el.getAttribute('dx') + (isLeft ? 0 : letters * LETTER);
+    const isTight = (taken.get(row) ?? -Infinity) > end - letters * LETTER;
+    el.classList.toggle('tight', isTight);
+    if (!isTight) taken.set(row, end);
+  }
 }
 
 function drawAxis() {
@@ -100,7 +114,7 @@ function pick(job) {
   document.getElementById('job').value = picked ?? '';
   for (const chip of $('.chip')) {
     chip.setAttribute('aria-pressed', chip.dataset.job === picked);
-    if (chip.dataset.job === picked) chip.parentNode.scrollTop = chip.offsetTop - chip.parentNode.offsetTop - 12;
+    if (chip.dataset.job === picked) chip.parentNode.scrollTop = chip.offsetTop - $('.chip')[0].offsetTop;
   }
   tellStory();
   drawLinks();

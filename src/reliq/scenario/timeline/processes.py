@@ -159,16 +159,17 @@ def _life_marks(scene: Scene, seen: _Process) -> Iterator[Mark]:
 
 
 def _lives(said: Sequence[Entry]) -> list[_Life]:
+    """Return the incarnations in order; a line that is read after the exit starts no new one."""
     lives: list[_Life] = []
-    running: dict[str, _Life] = {}
+    latest: dict[str, _Life] = {}
     for entry in said:
-        if entry.e == "started" or entry.p not in running:
-            running[entry.p] = life = _Life(entry.p)
+        if entry.e == "started" or entry.p not in latest:
+            latest[entry.p] = life = _Life(entry.p)
             lives.append(life)
         if entry.e == "started":
-            running[entry.p].started = entry
+            latest[entry.p].started = entry
         elif entry.e == "exited":
-            running.pop(entry.p).exited = entry
+            latest[entry.p].exited = entry
     return lives
 
 
