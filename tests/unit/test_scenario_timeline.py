@@ -256,6 +256,27 @@ def test_names_of_processes_are_lanes_and_their_incarnations_are_not():
     ]
 
 
+def test_a_killed_process_and_its_next_incarnation_share_a_lane():
+    page = tree(PAGES["takeover"])
+    words = [x.text for x in page.iter(f"{SVG}text") if x.get("class") == "word"]
+    shapes = [x.get("href") for x in marks(PAGES["takeover"])]
+
+    assert words == ["kill: KILL → worker-1", "signal 9", "#2"]
+    assert shapes.count("#exit") == 1
+    assert shapes.count("#start") == 5
+
+
+def test_a_job_can_be_followed_from_its_delivery_to_its_last_call():
+    own = [x for x in marks(PAGES["takeover"]) if "1" in x.get("data-j", "").split()]
+
+    parts = [(x.get("data-p"), x.get("data-a")) for x in own if x.get("data-p")]
+
+    assert sorted(parts, key=str) == [
+        ("call", "1"), ("call", "2"), ("delivery", None), ("end", "1"), ("job", None),
+        ("lease", "1"), ("lease", "2"),
+    ]  # fmt: skip
+
+
 def test_every_entry_can_be_pointed_at_but_statements_that_changed_nothing():
     history = takeover()
     shown = {
