@@ -1,14 +1,19 @@
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from reliq.errors import ScenarioInvalid
 from reliq.scenario.history import Entry, History, in_order
 from reliq.scenario.load import parse
-from reliq.scenario.matching import count, matches
-from reliq.scenario.merge import live_leases, merge, strangers, terms
-from reliq.scenario.model import Pattern
+from reliq.scenario.matching import count, matches, overlap
+from reliq.scenario.merge import live_leases, merge, terms
+from reliq.scenario.model import Quantity
 from reliq.scenario.recorder import Recorder
 from reliq.scenario.report import as_json, details, headline
 from reliq.scenario.run import Result
-from reliq.scenario.stage import settings
+from reliq.scenario.stage.settings import settings
+from reliq.scenario.stored import read_history, read_plan, write_history, write_run
 from reliq.scenario.verdict import judge, worst
 
 pytestmark = pytest.mark.anyio
@@ -20,7 +25,7 @@ why: A reason
 timescale: 60
 system:
   worker: {count: 2}
-  config: {poll: 3s, reap_every: 6s, backoff: {base: 12s}}
+  config: {lease: 60s, poll: 3s, reap_every: 6s, backoff: {base: 12s}}
   upstream:
     - {reply: {status: 502}, times_per_job: 1}
 load:
@@ -35,23 +40,50 @@ expect:
   sometimes:
     - {what: a call, count: {src: upstream, e: request}, at_least: 1}
   never:
-    - {what: a dead letter, count: {src: rows, e: dead}}
+    - {what: a dead letter, count: {src: wal, e: dead}}
 """
-SCENARIO, _ = parse(TEXT)
+[SCENARIO], _ = parse(Path("a.yml"), TEXT)
 
 CALL = Entry(0, 100, "upstream", "worker-1", "request", {"call": 1, "job": 1, "attempt": 1})
 ANSWER = Entry(0, 200, "upstream", "", "response", {"call": 1, "job": 1, "status": 502, "rule": 0})
 KILL = Entry(0, 300, "fault", "", "fired",
-             {"step": "kill", "sig": "KILL", "to": "worker-1", "hits": 1})  # fmt: skip
+             {"step": "kill", "do": "signal", "sig": "KILL", "to": "worker-1", "hits": 1})  # fmt: skip
 MISS = Entry(0, 300, "fault", "", "fired",
-             {"step": "kill", "sig": "KILL", "to": "worker-1", "hits": 0})  # fmt: skip
-JOB = Entry(0, 50, "rows", "", "job", {"job": 1, "state": "succeeded", "attempt": 1})
-OPEN = Entry(0, 50, "rows", "", "job", {"job": 2, "state": "running", "attempt": 1})
-DEAD = Entry(0, 400, "rows", "", "dead", {"job": 1, "attempt": 1})
+             {"step": "kill", "do": "signal", "sig": "KILL", "to": "worker-1", "hits": 0})  # fmt: skip
+HEALED = Entry(0, 350, "fault", "", "healed",
+               {"step": "kill", "do": "signal", "to": "worker-1", "hits": 4})  # fmt: skip
 
 
-def history(*entries: Entry) -> History:
-    return History(entries=in_order(entries), terms=terms(SCENARIO, 0.15))
+def wal(t: int, e: str, **fields: object) -> Entry:
+    return Entry(0, t, "wal", "worker-1", e, {"xid": t, "stmt": "", "db": t, "kind": "k", **fields})
+
+
+def made(job: int, t: int = 50) -> Entry:
+    return wal(t, "job", job=job, key=f"k-{job}", event=None, run_at=t, queue="default", priority=5,
+               requeued_from=None)  # fmt: skip
+
+
+def claimed(job: int, t: int = 60) -> Entry:
+    return wal(t, "claim", job=job, attempt=1, attempts_max=3, fence=1, worker="w", run_at=50,
+               lease_until=t + 10**6)  # fmt: skip
+
+
+def done(job: int, t: int = 250) -> Entry:
+    return wal(t, "succeeded", job=job, attempt=1, fence=1, lease_until=60 + 10**6)
+
+
+STARTED = (
+    Entry(0, 1, "process", "worker-1", "started", {"pid": 1, "command": "worker"}),
+    Entry(0, 2, "process", "worker-1", "ready", {"pid": 1}),
+)
+JOB = (*STARTED, made(1), claimed(1), done(1))
+OPEN = (made(2), claimed(2))
+DEAD = wal(400, "dead", job=1, attempt=1, fence=1, reason="attempts", error="boom")
+
+
+def history(*entries: Entry | tuple[Entry, ...]) -> History:
+    flat = [one for each in entries for one in (each if isinstance(each, tuple) else (each,))]
+    return History(entries=in_order(flat), terms=terms(SCENARIO, 0.15))
 
 
 @pytest.mark.parametrize(
@@ -65,19 +97,36 @@ def history(*entries: Entry) -> History:
         ((CALL, ANSWER, JOB), ["a doubt"], "void"),
         ((CALL, ANSWER, JOB), [], "vacuous"),
         ((CALL, ANSWER, MISS, JOB), [], "vacuous"),
+        ((CALL, ANSWER, MISS, HEALED, JOB), [], "pass"),
         ((CALL, KILL, JOB), [], "vacuous"),
-        ((ANSWER, KILL, JOB), [], "vacuous"),
-        ((CALL, ANSWER, KILL), [], "vacuous"),
+        ((KILL, JOB), [], "vacuous"),
     ],
     ids=[
         "all is well", "a promise is broken", "what must never be was seen",
         "broken wins over doubt", "in doubt", "doubt wins over a miss",
-        "the step never came", "the step hit nobody", "the upstream's rule was never used",
-        "what must be was not seen", "nothing to judge",
+        "the step never came", "the step hit nobody", "the step hit somebody later", "the upstream's rule was never used",
+        "what must be was not seen",
     ],
 )  # fmt: skip
 def test_a_verdict(entries, doubts, verdict):
     assert judge(SCENARIO, history(*entries), doubts).verdict == verdict
+
+
+def test_an_invariant_that_had_nothing_to_judge_makes_a_run_vacuous():
+    text = TEXT.replace("[work.all-settle]", "[work.all-settle, retry.spread]")
+    [scenario], _ = parse(Path("a.yml"), text)
+
+    judgement = judge(scenario, history(CALL, ANSWER, KILL, JOB))
+
+    assert judgement.verdict == "vacuous"
+    assert [one.name for one in judgement.findings if not one.judged] == ["retry.spread"]
+
+
+def test_witnesses_that_disagree_make_a_run_void():
+    judgement = judge(SCENARIO, history(CALL, ANSWER, KILL, *STARTED, made(1), done(1)))
+
+    assert judgement.verdict == "void"
+    assert judgement.doubts[0].startswith("recorder.consistent")
 
 
 def test_the_worst_verdict_speaks_for_all():
@@ -88,11 +137,8 @@ def test_the_worst_verdict_speaks_for_all():
 
 
 def test_a_failure_reads_in_25_lines_and_says_how_to_repeat_it():
-    open_jobs = [
-        Entry(0, 350 + n, "rows", "", "job", {"job": n, "state": "running", "attempt": 1})
-        for n in range(9)
-    ]
-    full = history(CALL, ANSWER, KILL, *open_jobs, DEAD)
+    open_jobs = tuple(entry for n in range(10, 19) for entry in (made(n), claimed(n, 350 + n)))
+    full = history(CALL, ANSWER, KILL, JOB, *open_jobs, DEAD)
     result = Result(
         scenario=SCENARIO, seed=7, judgement=judge(SCENARIO, full), history=full,
         seconds=1.2, folder=None,
@@ -104,10 +150,10 @@ def test_a_failure_reads_in_25_lines_and_says_how_to_repeat_it():
     assert text[0] == "violated: a-name (seed 7, 1.2 s)"
     joined = "\n".join(text)
     assert "broken: work.all-settle: every job comes to an end in the time allowed" in joined
-    assert "job 0 is running at the end, attempt 1" in joined
+    assert "job 10 is running at the end" in joined
     assert "and 7 more" in joined
     assert "faults before:" in joined
-    assert "step=kill sig=KILL to=worker-1 hits=1" in joined
+    assert "step=kill do=signal sig=KILL to=worker-1 hits=1" in joined
     assert "again: reliq scenario run x.yml --seed 7" in joined
 
 
@@ -135,11 +181,13 @@ def test_the_json_of_a_result_names_the_witnesses():
         ({"status": [500, 502]}, True),
         ({"status": ">=500"}, True),
         ({"status": "<500"}, False),
-        ({"unheard_of": None}, False),
+        ({"unheard_of": None}, True),
+        ({"unheard_of": 1}, False),
+        ({"p": ""}, True),
     ],
 )
 def test_a_pattern_fits_by_every_field_it_names(fields, fits):
-    pattern = Pattern(src="upstream", e="response", **fields)
+    pattern = Quantity(src="upstream", e="response", **fields)
 
     assert matches(pattern, ANSWER) is fits
     assert count(pattern, [ANSWER, CALL]) == int(fits)
@@ -156,29 +204,58 @@ async def test_a_trigger_waits_for_the_nth_entry_also_if_it_was_seen_before():
     assert found.a["job"] == 2
 
 
-def test_the_rows_learn_which_process_a_worker_was_and_the_fault_what_it_held():
-    claim = Entry(
-        0, 90, "rows", "box-1-ab", "claim",
-        {"job": 1, "fence": 1, "attempt": 1, "worker": "box-1-ab"},
-    )  # fmt: skip
-    lost = Entry(0, 900, "rows", "box-1-ab", "lease-lost",
-                 {"job": 1, "fence": 1, "attempt": 1, "worker": "box-1-ab"})  # fmt: skip
+def test_a_fault_learns_what_its_victims_held():
+    merged = merge(SCENARIO, [*JOB, KILL, *OPEN, Entry(0, 1, "canary", "", "late", {"by_s": 0.1})],
+                   slack_s=0.15)  # fmt: skip
 
-    merged = merge(SCENARIO, [CALL, KILL], [claim, lost], slack_s=0.15)
-
-    assert [entry.p for entry in merged.of("rows", "claim", "lease-lost")] == ["worker-1"] * 2
     [fault] = merged.of("fault", "fired")
     assert fault.a["victim_live_leases"] == live_leases(merged, fault) == 1
+    assert [entry.i for entry in merged.entries] == list(range(len(merged.entries)))
 
 
-def test_a_caller_or_a_job_that_nobody_knows_is_a_doubt():
-    stranger = Entry(0, 150, "upstream", "pid 9", "request", {"call": 2, "job": 3, "attempt": 1})
+def test_overlaps_are_counted_at_their_thickest():
+    def sent(began: int, ended: int) -> Entry:
+        return Entry(0, ended, "driver", "", "delivery", {"began": began, "key": "k"})
 
-    assert list(strangers(SCENARIO, history(CALL, JOB))) == []
-    assert list(strangers(SCENARIO, history(CALL, JOB, stranger))) == [
-        "the upstream was called by a stranger: pid 9",
-        "the upstream was called for job 3, which is in no table",
-    ]
+    deliveries = history(sent(0, 10), sent(5, 15), sent(9, 20), sent(20, 30)).entries
+    calls = history(CALL, replace(CALL, t=150, a={**CALL.a, "call": 2}), ANSWER).entries
+
+    assert overlap(Quantity(src="driver", e="delivery"), deliveries) == 3
+    assert overlap(Quantity(src="upstream", e="request"), calls) == 2
+    assert count(Quantity(src="driver", e="delivery", distinct="key"), deliveries) == 1
+
+
+def test_a_history_can_be_stored_and_judged_again(tmp_path):
+    seen = history(CALL, ANSWER, KILL, JOB)
+    write_history(tmp_path / "history.jsonl", SCENARIO, 7, seen)
+    write_run(tmp_path, SCENARIO, {"seed": 7})
+
+    about, read = read_history(tmp_path / "history.jsonl")
+
+    assert (about["scenario"], about["seed"]) == ("a-name", 7)
+    assert (read.entries, read.terms) == (seen.entries, seen.terms)
+    assert judge(read_plan(tmp_path / "plan.json", about["cell"]), read).verdict == "pass"
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("", ":1: no heading"), ("{}", ":1: no heading"),
+    ('{"scenario": "x", "terms": 3}', ":1: no heading"),
+])  # fmt: skip
+def test_what_is_no_history_is_refused(text, said, tmp_path):
+    file = tmp_path / "history.jsonl"
+    file.write_text(text)
+
+    with pytest.raises(ScenarioInvalid, match=said):
+        read_history(file)
+
+
+def test_a_broken_line_of_a_history_is_named(tmp_path):
+    file = tmp_path / "history.jsonl"
+    write_history(file, SCENARIO, 7, history(CALL))
+    file.write_text(file.read_text() + '{"i": 1}\n')
+
+    with pytest.raises(ScenarioInvalid, match=":3: no entry"):
+        read_history(file)
 
 
 def test_settings_are_scaled_to_real_time():

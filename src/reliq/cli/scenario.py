@@ -163,7 +163,7 @@ def check(
     try:
         about, found = read_history(history)
         if expect is None:
-            expected = read_plan(history.with_name("plan.json"))
+            expected = read_plan(history.with_name("plan.json"), about["cell"])
         else:
             cells = {str(cell.cell): cell for cell in load(expect)}
             expected = cells.get(str(about["cell"]), next(iter(cells.values())))
@@ -172,7 +172,7 @@ def check(
     judgement = judge(expected, found)
     result = Result(scenario=expected, seed=about["seed"], judgement=judgement, history=found,
                     seconds=0, folder=None)  # fmt: skip
-    typer.echo(f"{judgement.verdict}: {expected.scenario}")
+    typer.echo(f"{judgement.verdict}: {expected.id}")
     for line in details(result, repeat=f"reliq scenario check {history}"):
         typer.echo(line)
     raise typer.Exit(EXIT_CODES[judgement.verdict])

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from reliq.scenario.faults.kind import Scene
@@ -63,15 +64,21 @@ async def conduct(
         doubts = [doubt async for doubt in conductor.play()]
         drift = clock_drift_s(stage.database.clock, await stage.database.map_clock())
         recorder.add(await stage.database.committed())
-        seen = list(
-            recorder.entries
-        )  # before the stage is torn down: what dies then does not count
+        await keep_rows_and_log(stage, folder)
+        seen = list(recorder.entries)  # what dies when the stage is torn down does not count
     if drift > CLOCK_DRIFT_MAX_S:
         doubts.append(f"the clocks of database and harness moved apart by {drift:.3f} s")
     late_s = max((x.a["by_s"] for x in seen if x.src == "canary"), default=0.0)
     if late_s > scenario.scaled(scenario.system.config.lease).total_seconds() / 2:
         doubts.append(f"the machine woke the harness up to {late_s:.3f} s late")
     return Run(merge(scenario, seen, slack_s=SLACK_S + late_s), tuple(doubts))
+
+
+async def keep_rows_and_log(stage: Stage, folder: Path) -> None:
+    """Write what stands in the tables, and what Postgres said meanwhile."""
+    (folder / "rows.jsonl").write_text(await stage.database.dump(), encoding="utf-8")
+    said = await anyio.to_thread.run_sync(stage.server.log)
+    (folder / "logs" / "postgres.log").write_bytes(said[stage.said_before :])
 
 
 class Conductor:

@@ -17,6 +17,7 @@ from reliq.scenario.history import History
 from reliq.scenario.model import Scenario
 from reliq.scenario.rig import Rig
 from reliq.scenario.stored import write_history, write_run
+from reliq.scenario.timeline import timeline
 from reliq.scenario.verdict import Judgement, judge
 
 SLOWER: Final = 10.0
@@ -87,6 +88,7 @@ async def run_scenario(
             write_run(folder, scenario, about)
             if history is not None:
                 write_history(folder / "history.jsonl", scenario, seed, history)
+                _draw(folder / "timeline.html", scenario, seed, history, judgement)
             kept = _keep(folder, runs / scenario.scenario, seed)
     return Result(
         scenario=scenario, seed=seed, judgement=judgement, history=history, seconds=seconds,
@@ -102,6 +104,14 @@ def slower(scenario: Scenario) -> Scenario:
     }  # fmt: skip
     copy: Scenario = scenario.model_copy(update=changes)
     return copy
+
+
+def _draw(
+    place: Path, scenario: Scenario, seed: int, history: History, judgement: Judgement
+) -> None:
+    lines = [f"{judgement.verdict}: {scenario.id} (seed {seed})", scenario.why]
+    page = timeline(scenario.title, lines, history, judgement.findings)
+    place.write_text(page, encoding="utf-8")
 
 
 def _keep(folder: Path, below: Path, seed: int) -> Path:

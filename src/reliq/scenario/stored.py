@@ -1,10 +1,9 @@
 """A history in a file: a heading, then one entry a line."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from reliq.errors import ScenarioInvalid
 from reliq.scenario.history import Entry, History, Terms
@@ -40,7 +39,7 @@ def read_history(path: Path) -> tuple[dict[str, Any], History]:
         heading, *lines = path.read_text(encoding="utf-8").splitlines()
         about = json.loads(heading)
         terms = Terms.of(about["terms"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ScenarioInvalid(f"{path}:1: no heading of a history: {error!r}") from error
     entries = []
     for n, line in enumerate(lines, 2):
@@ -51,7 +50,7 @@ def read_history(path: Path) -> tuple[dict[str, Any], History]:
     return about, History(entries=entries, terms=terms)
 
 
-def read_plan(path: Path) -> Scenario:
+def read_plan(path: Path, cell: Mapping[str, Any]) -> Scenario:
     """
     Read what a run expected, as it is stored beside its history.
 
@@ -60,8 +59,9 @@ def read_plan(path: Path) -> Scenario:
 
     """
     try:
-        return Scenario.model_validate_json(path.read_text(encoding="utf-8"), strict=False)
-    except (OSError, ValidationError) as error:
+        plan = json.loads(path.read_text(encoding="utf-8"))
+        return Scenario.model_validate(plan).of_cell(cell)
+    except (OSError, ValueError) as error:
         raise ScenarioInvalid(f"{path}: no plan beside this history: {error}") from error
 
 

@@ -53,6 +53,10 @@ class PostgresServer(Protocol):
         """Return the address of a database, for a superuser; `reliq` exists from the start."""
         ...
 
+    def log(self) -> bytes:
+        """Return what it has said since this object first started it."""
+        ...
+
     def start(self) -> None:
         """Start, and return when connections are welcome (recovery is over)."""
         ...

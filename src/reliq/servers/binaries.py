@@ -77,6 +77,10 @@ class BinaryServer:
         """Return the address of a database."""
         return f"postgresql://{SUPERUSER}@{HOST}:{self._port}/{database}"
 
+    def log(self) -> bytes:
+        """Return what the server said since this object first started it."""
+        return self.log_path.read_bytes() if self._has_log else b""
+
     def start(self) -> None:
         """Start, on new data or on those of last time; see PostgresServer."""
         if self._live():

@@ -61,6 +61,12 @@ class ContainerServer:
         """Return the address of a database."""
         return f"postgresql://{_NAME}:{_NAME}@{HOST}:{self._port}/{database}"
 
+    def log(self) -> bytes:
+        """Return what the server said since this object first started it."""
+        with suppress(DockerException, ServerFailed, ContainerStartException):
+            return bytes(self._inner().logs())
+        return b""
+
     def start(self) -> None:
         """Create the container the first time, start the same one afterwards."""
         with self._obeyed("start"):

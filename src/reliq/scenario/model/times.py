@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import override
@@ -38,6 +45,7 @@ def _real(value: object) -> timedelta:
 Real = Annotated[
     timedelta,
     BeforeValidator(_real),
+    PlainSerializer(format_duration, return_type=str, when_used="json"),
     Field(json_schema_extra={"type": "string", "pattern": f"^{_REAL}$", "format": "string"}),
 ]
 

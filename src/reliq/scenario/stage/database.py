@@ -47,6 +47,16 @@ select lsn::text, xid::text::bigint, data
 from pg_logical_slot_get_changes($1, null, null, 'include-timestamp', 'on')
 """
 
+_TABLES: Final = """
+select array_agg(format('%I.%I', schemaname, tablename) order by tablename)
+from pg_tables where schemaname = 'reliq'
+"""
+
+_ROWS: Final = """
+select string_agg(jsonb_build_object('table', $1::text, 'row', to_jsonb(t))::text, e'\\n')
+from {table} t
+"""
+
 _CLOCK: Final = """
 create or replace function reliq.now() returns timestamptz
   language sql stable parallel safe
@@ -131,6 +141,12 @@ class Database:
     async def count_open(self) -> int:
         """Count the jobs that have not come to an end, but for those planned far ahead."""
         return int(await self.ask(_OPEN))
+
+    async def dump(self) -> str:
+        """Read every row of the product's tables: one JSON object a line, with its table's name."""
+        tables = await self.ask(_TABLES)
+        rows = [await self.ask(_ROWS.format(table=table), table) for table in tables]
+        return "".join(f"{found}\n" for found in rows if found)
 
     async def map_clock(self) -> ClockMap:
         """Compare the clocks; of several tries the quickest is the most exact."""

@@ -39,6 +39,9 @@ class Stage:
     processes: Processes
     upstream: Upstream
     links: Links
+    said_before: int
+    """Bytes of the server's log that are older than the run."""
+
     secret: str = SECRET
     _ports: dict[str, int] = field(default_factory=dict)
 
@@ -129,7 +132,7 @@ async def open_stage(
         links = Links(network=network, wanted=bent(scenario))
         stage = Stage(
             scenario=scenario, server=ground.server, database=database, processes=processes,
-            upstream=upstream, links=links,
+            upstream=upstream, links=links, said_before=len(ground.server.log()),
         )  # fmt: skip
         stage.number_ports()
         await links.lay(
