@@ -1,4 +1,4 @@
-"""The parts of the stage that need no database: the upstream, and a run that cannot be staged."""
+"""The parts of the stage that need no database: processes and who starts them, senders, steps."""
 
 import json
 from contextlib import asynccontextmanager
@@ -11,79 +11,123 @@ import httpx
 import pytest
 import respx
 
-from reliq.scenario.conduct import Steps
+from reliq.errors import HarnessError
+from reliq.scenario.conduct import clock_drift_s
 from reliq.scenario.load import load
-from reliq.scenario.model import Deliver, Reply, Rule
+from reliq.scenario.model.steps import Deliver
 from reliq.scenario.recorder import Recorder
-from reliq.scenario.run import run_scenario
+from reliq.scenario.rig import INSTALLED
+from reliq.scenario.run import run_scenario, slower
+from reliq.scenario.stage.database import ClockMap
 from reliq.scenario.stage.processes import open_processes
-from reliq.scenario.stage.sender import deliver
-from reliq.scenario.stage.upstream import open_upstream
+from reliq.scenario.stage.senders import Senders
+from reliq.scenario.stage.spawning import by_exec, by_fork
 from reliq.servers.loopback import free_port
 
 pytestmark = pytest.mark.anyio
 
-SCENARIO = next(Path(__file__).parents[2].joinpath("scenarios").glob("*.yml"))
+SCENARIO = load(Path(__file__).parents[2].joinpath("scenarios", "upstream-502-then-recovers.yml"))[
+    0
+]
+SLOW = {
+    "RELIQ_DATABASE_URL": "postgresql://x@127.0.0.1:1/x",
+    "RELIQ_DB_BUDGET": "1h",
+    "RELIQ_LOG": "json",
+}
+"""A worker that waits for its database and does nothing else."""
 
 
 @asynccontextmanager
-async def serving(*rules: Rule):
+async def spawning(how: str):
+    if how == "exec":
+        yield by_exec(INSTALLED)
+    else:
+        async with by_fork(INSTALLED) as spawn:
+            yield spawn
+
+
+@pytest.fixture(params=["fork", "exec"])
+def how(request) -> str:
+    return request.param
+
+
+@asynccontextmanager
+async def processes(how: str, folder: Path):
     recorder = Recorder()
-    async with (
-        open_upstream(rules, recorder, {7: "worker-1"}) as upstream,
-        httpx.AsyncClient(base_url=upstream.url, trust_env=False) as client,
-    ):
-        with anyio.fail_after(10):
-            yield recorder, client
-
-
-async def ask(client: httpx.AsyncClient, job: int) -> int:
-    headers = {"Drill-Job": str(job), "Drill-Process": "7", "Idempotency-Key": f"key-{job}"}
-    return (await client.post("/", json={"job": job}, headers=headers)).status_code
-
-
-async def test_the_upstream_fails_so_many_times_for_each_job():
-    async with serving(Rule(reply=Reply(status=502), times_per_job=2)) as (_, client):
-        seen = [await ask(client, job) for job in (1, 2, 1, 2, 1, 2)]
-
-    assert seen == [502, 502, 502, 502, 200, 200]
-
-
-async def test_the_upstream_fails_so_many_times_in_all():
-    rules = Rule(reply=Reply(status=500), times=1), Rule(reply=Reply(status=429), times=1)
-    async with serving(*rules) as (_, client):
-        seen = [await ask(client, 1) for _ in range(3)]
-
-    assert seen == [500, 429, 200]
-
-
-async def test_the_upstream_logs_who_asked_with_which_key_and_what_it_said():
-    async with serving(Rule(reply=Reply(status=503))) as (recorder, client):
-        await ask(client, 4)
-
-    request, response = recorder.entries
-    assert (request.e, request.p, request.a["key"]) == ("request", "worker-1", "key-4")
-    assert len(request.a["body"]) == 16
-    assert (response.e, response.a["status"], response.a["rule"]) == ("response", 503, 0)
-    assert request.a["call"] == response.a["call"]
-    assert request.t <= response.t
-
-
-async def test_the_upstream_does_not_keep_the_run_waiting_for_its_answers():
-    async def patient(url: str) -> None:
-        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
-            answered.append((await client.post(url)).status_code)
-
-    answered, recorder = [], Recorder()
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with (
-            anyio.create_task_group() as asking,
-            open_upstream([Rule(reply=Reply(delay="60s"))], recorder, {}) as upstream,
+            spawning(how) as spawn,
+            open_processes(recorder, folder=folder, spawn=spawn, names={}) as found,
         ):
-            asking.start_soon(patient, upstream.url)
-            await recorder.wait_for(1, lambda seen: seen.e == "request")
+            yield recorder, found
 
-    assert answered == [200]
+
+async def exits(recorder: Recorder, count: int) -> dict[str, int]:
+    ended = [await recorder.wait_for(n + 1, lambda seen: seen.e == "exited") for n in range(count)]
+    return {entry.p: entry.a["code"] for entry in ended}
+
+
+async def test_a_process_that_is_gone_cannot_be_hit(how, tmp_path):
+    async with processes(how, tmp_path) as (recorder, ours):
+        await ours.start("worker-1", "worker", env={})
+        codes = await exits(recorder, 1)
+        hit = ours.signal("worker-1", "KILL")
+
+    assert (codes, hit) == ({"worker-1": 2}, [])
+    assert "RELIQ_DATABASE_URL is missing" in (tmp_path / "logs" / "worker-1.log").read_text()
+
+
+async def test_a_role_means_all_its_processes_and_each_ends_by_its_signal(how, tmp_path):
+    async with processes(how, tmp_path) as (recorder, ours):
+        for name in ("worker-1", "worker-2"):
+            await ours.start(name, "worker", env=SLOW)
+        stopped = ours.signal("worker", "STOP")
+        killed = ours.signal("worker-1", "KILL")
+        continued = ours.signal("worker", "CONT")
+        codes = await exits(recorder, 1)
+
+    assert (stopped, killed) == (["worker-1", "worker-2"], ["worker-1"])
+    assert "worker-2" in continued
+    assert codes == {"worker-1": -9}
+    assert {entry.p for entry in recorder.entries if entry.e == "exited"} == {
+        "worker-1",
+        "worker-2",
+    }
+
+
+async def test_the_next_incarnation_has_a_name_of_its_own_and_answers_to_the_old_one(tmp_path):
+    async with processes("fork", tmp_path) as (recorder, ours):
+        names = [ours.next_name("worker-1"), ours.next_name("worker-1")]
+        await ours.start(names[0], "worker", env={})
+        await exits(recorder, 1)
+        await ours.start(names[1], "worker", env=SLOW)
+        hit = ours.signal("worker-1", "KILL")
+
+    assert names == ["worker-1", "worker-1#2"]
+    assert hit == ["worker-1#2"]
+
+
+async def test_a_command_runs_to_its_end_and_all_it_said_is_heard(how, tmp_path):
+    async with processes(how, tmp_path) as (_, ours):
+        code, said = await ours.run("operator", "--version", env={})
+
+    assert code == 0
+    assert said.startswith("reliq ")
+
+
+async def test_a_process_that_ends_before_it_is_ready_fails_the_stage(tmp_path):
+    async with processes("fork", tmp_path) as (_, ours):
+        running = await ours.start("worker-1", "worker", env={})
+        with pytest.raises(HarnessError, match="worker-1 ended with 2 before it was ready"):
+            await ours.ready(running, f"http://127.0.0.1:{free_port()}/ready")
+
+
+async def test_a_process_gets_nothing_of_our_environment(how, tmp_path, monkeypatch):
+    monkeypatch.setenv("RELIQ_HOST", "our own")
+    async with processes(how, tmp_path) as (_, ours):
+        _, said = await ours.run("operator", "doctor", env={"RELIQ_DATABASE_URL": "nonsense"})
+
+    assert "our own" not in said
 
 
 @respx.mock
@@ -92,7 +136,8 @@ async def test_the_upstream_does_not_keep_the_run_waiting_for_its_answers():
     [
         (httpx.Response(202, json={"id": 3, "jobs": 1}), "accepted", 3),
         (httpx.Response(202, text="thanks"), "accepted", None),
-        (httpx.Response(503), "refused", None),
+        (httpx.Response(401), "refused", None),
+        (httpx.Response(503), "unknown", None),
         (httpx.ConnectError("nobody there"), "refused", None),
         (httpx.ReadError("cut off"), "unknown", None),
     ],
@@ -100,89 +145,83 @@ async def test_the_upstream_does_not_keep_the_run_waiting_for_its_answers():
 async def test_a_sender_knows_three_ways_for_a_delivery_to_end(answer, outcome, event):
     route = respx.post("http://receiver.test/hooks/drill")
     route.mock(side_effect=[answer])
-    stage = SimpleNamespace(
-        receivers=["http://receiver.test"], secret="s", upstream=SimpleNamespace(url="http://up/")
-    )
     recorder = Recorder()
 
-    await deliver(Deliver(key="evt-{i}"), stage=stage, recorder=recorder, dice=Random(1))
+    await senders(recorder).deliver(Deliver(key="evt-{i}", headers={"X-Id": "{i}-{copy}"}))
 
     [seen] = recorder.entries
     assert (seen.a["outcome"], seen.a.get("event"), seen.a["key"]) == (outcome, event, "evt-1")
-    sent = json.loads(route.calls[0].request.content)
-    assert sent["id"] == "evt-1"
-    assert sent["jobs"][0]["payload"] == {"url": "http://up/"}
+    assert seen.a["began"] <= seen.t
+    sent = route.calls[0].request
+    assert (sent.headers["x-id"], json.loads(sent.content)["id"]) == ("1-1", "evt-1")
+    assert json.loads(sent.content)["jobs"][0]["payload"] == {"url": "http://up/"}
 
 
-class Away:
-    """A server of which only the address is left."""
+@respx.mock
+async def test_a_sender_tries_again_until_it_is_content_or_has_had_enough():
+    route = respx.post("http://receiver.test/hooks/drill")
+    route.mock(
+        side_effect=[
+            httpx.Response(503),
+            httpx.ReadError("cut"),
+            httpx.Response(202, json={"id": 1}),
+        ]
+    )
+    recorder = Recorder()
+    await senders(recorder).deliver(Deliver(key="a", until_2xx=True, retry_every="1ms"))
+    route.mock(side_effect=[httpx.Response(503)] * 2)
+    await senders(recorder).deliver(Deliver(key="b", until_2xx=True, tries=2, retry_every="1ms"))
 
-    def __init__(self) -> None:
-        self.port = free_port()
+    assert [(x.a["key"], x.a["try"], x.a["outcome"]) for x in recorder.entries] == [
+        ("a", 1, "unknown"), ("a", 2, "unknown"), ("a", 3, "accepted"),
+        ("b", 1, "unknown"), ("b", 2, "unknown"),
+    ]  # fmt: skip
 
-    def dsn(self, database: str = "reliq") -> str:
-        return f"postgresql://reliq@127.0.0.1:{self.port}/{database}"
+
+@respx.mock
+async def test_copies_are_sent_at_once_and_the_seed_decides_their_words():
+    route = respx.post("http://receiver.test/hooks/drill").respond(202, json={"id": 1})
+    words = []
+    for _ in range(2):
+        await senders(Recorder()).deliver(Deliver(key="a", copies=3, headers={"X-Id": "{uuid}"}))
+        words.append({call.request.headers["x-id"] for call in route.calls})
+        route.calls.reset()
+
+    assert len(words[0]) == 3
+    assert words[0] == words[1]
+
+
+def senders(recorder: Recorder) -> Senders:
+    stage = SimpleNamespace(
+        receivers=["http://receiver.test"], secret="s", upstream_url="http://up/"
+    )
+    return Senders(stage, recorder, Random(1))
 
 
 async def test_a_run_without_a_stage_is_void_and_leaves_its_reason(tmp_path):
-    result = await run_scenario(load(SCENARIO), server=Away(), seed=1, runs=tmp_path)
+    @asynccontextmanager
+    async def ground(_):
+        raise HarnessError("no ground")
+        yield
+
+    rig = SimpleNamespace(ground=ground, code=tmp_path)
+
+    result = await run_scenario(SCENARIO, rig=rig, seed=1, runs=tmp_path)
 
     assert result.judgement.verdict == "void"
-    assert "the harness's own connection failed" in result.judgement.doubts[0]
-    assert result.folder is not None
+    assert result.judgement.doubts == ["no ground"]
     assert json.loads((result.folder / "run.json").read_text())["verdict"] == "void"
+    assert (tmp_path / "latest").resolve() == result.folder.resolve()
 
 
-async def test_a_process_that_is_gone_cannot_be_hit(tmp_path):
-    recorder = Recorder()
-    async with open_processes(recorder, folder=tmp_path, code=tmp_path, names={}) as processes:
-        await processes.start("worker-1", "worker", env={})
-        with anyio.fail_after(30):
-            ended = await recorder.wait_for(1, lambda seen: seen.e == "exited")
-        hits = processes.signal("worker-1", "KILL")
+def test_a_void_run_is_repeated_at_a_tenth_of_its_speed():
+    again = slower(SCENARIO)
 
-    assert (ended.p, ended.a["code"], hits) == ("worker-1", 2, 0)
-    assert (tmp_path / "worker-1.log").read_text()
+    assert again.timescale == SCENARIO.timescale / 10
+    assert again.settle.within == SCENARIO.settle.within * 10
+    assert again.id == SCENARIO.id
 
 
-async def test_a_process_is_stopped_until_it_is_continued_or_gone(tmp_path):
-    recorder = Recorder()
-    async with open_processes(recorder, folder=tmp_path, code=tmp_path, names={}) as processes:
-        await processes.start("worker-1", "worker", env={})
-        await processes.start("worker-2", "worker", env={})
-        assert processes.signal("worker-1", "STOP") == processes.signal("worker-2", "STOP") == 1
-        assert processes.stopped() == ["worker-1", "worker-2"]
-        assert processes.signal("worker-1", "CONT") == processes.signal("worker-2", "KILL") == 1
-        with anyio.fail_after(30):
-            codes = {
-                (await recorder.wait_for(n, lambda seen: seen.e == "exited")).a["code"]
-                for n in (1, 2)
-            }
-        left = processes.stopped()
-
-    assert (codes, left) == ({2, -9}, [])
-
-
-async def test_what_is_stopped_at_the_end_is_continued_and_said_so():
-    sent, recorder = [], Recorder()
-
-    def signal(name: str, sig: str) -> int:
-        sent.append((name, sig))
-        return 1
-
-    processes = SimpleNamespace(stopped=lambda: ["worker-1"], signal=signal)
-
-    steps = Steps(load(SCENARIO), SimpleNamespace(processes=processes), recorder, lambda _: None)
-    steps.heal()
-
-    assert sent == [("worker-1", "CONT")]
-    [fired] = recorder.entries
-    assert (fired.a["step"], fired.a["sig"], fired.a["hits"]) == ("heal", "CONT", 1)
-
-
-async def test_leaving_the_block_ends_every_process(tmp_path):
-    recorder = Recorder()
-    async with open_processes(recorder, folder=tmp_path, code=tmp_path, names={}) as processes:
-        await processes.start("worker-1", "worker", env={})
-
-    assert [entry.e for entry in recorder.entries] == ["started", "exited"]
+def test_two_clocks_are_apart_only_if_their_errors_cannot_explain_it():
+    assert clock_drift_s(ClockMap(0, 10), ClockMap(15, 10)) == 0
+    assert clock_drift_s(ClockMap(0, 10), ClockMap(10**9, 10)) == pytest.approx(1, rel=1e-6)
