@@ -1,34 +1,73 @@
 """
 A harness that has never objected proves nothing: each mutant must be found out.
 
-A mutant is a patch of a copy of the package, which the processes run instead. Its first lines
-say which scenario must see it and which invariant must object.
+All of them are run by `reliq scenario mutants`; here it is seen that every patch still fits, and
+that the way from a patch to a verdict works, with one of them.
 """
 
-import re
-import shutil
-import subprocess
+from pathlib import Path
 
-from reliq.scenario.run import INSTALLED
-from tests.chaos.conftest import SCENARIOS, told
+import anyio
+import pytest
+
+from reliq.errors import ScenarioInvalid
+from reliq.scenario.mutants import Kill, Mutant, kill_all, load_mutants, matrix, patched
+
+ROOT = Path(__file__).parents[2]
+MUTANTS = load_mutants(Path(__file__).with_name("mutants"), ROOT / "scenarios")
 
 
-def test_a_mutant_is_found_out(mutant, play, tmp_path):
-    text = mutant.read_text()
-    [scenario] = re.findall(r"^Scenario: (\S+)$", text, re.MULTILINE)
-    [objects] = re.findall(r"^Objects: (.+)$", text, re.MULTILINE)
-    code = tmp_path / "code"
-    shutil.copytree(
-        INSTALLED / "reliq", code / "reliq", ignore=shutil.ignore_patterns("__pycache__")
+@pytest.mark.anyio
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+async def test_a_patch_fits_and_breaks_what_the_processes_run(mutant):
+    async with patched(mutant) as code:
+        changed = [
+            file
+            for file in (code / "reliq").rglob("*")
+            if file.suffix in {".py", ".sql"} and file.read_bytes() != _installed(file, code)
+        ]
+
+    assert changed
+    assert mutant.objects in dict(mutant.scenario.expect.promises()) or mutant.objects.startswith(
+        "never: "
     )
-    applied = subprocess.run(
-        ["patch", "--strip=1", "--fuzz=0", "--batch", "--directory", code, "--input", mutant],  # noqa: S607
-        check=False, capture_output=True, text=True, timeout=10,
+
+
+def _installed(file: Path, code: Path) -> bytes:
+    installed = ROOT / "src" / file.relative_to(code)
+    return installed.read_bytes() if installed.exists() else b""
+
+
+@pytest.mark.chaos
+def test_a_mutant_is_found_out():
+    [mutant] = [mutant for mutant in MUTANTS if mutant.name == "settle-without-fence"]
+    kills: list[Kill] = []
+
+    anyio.run(lambda: kill_all([mutant], provider="embedded", image="", seeds=1, tell=kills.append))
+
+    assert [kill.is_killed for kill in kills] == [True], kills[0].line()
+    assert "| `settle-without-fence` |" in matrix(kills)
+
+
+def test_a_patch_that_no_longer_fits_is_an_error(tmp_path):
+    patch = tmp_path / "old.patch"
+    patch.write_text("--- a/reliq/nothing.py\n+++ b/reliq/nothing.py\n@@ -1 +1 @@\n-a\n+b\n")
+    mutant = Mutant(
+        name="old", patch=patch, breaks="", scenario=MUTANTS[0].scenario, objects="",
     )  # fmt: skip
-    assert applied.returncode == 0, f"the patch no longer fits:\n{applied.stdout}"
 
-    result = play(SCENARIOS / f"{scenario}.yml", code=code, runs=tmp_path / "runs")
+    async def apply() -> None:
+        async with patched(mutant):
+            pass
 
-    broken = {one.name for one in result.judgement.findings if one.violations}
-    assert result.judgement.verdict == "violated", told(result, SCENARIOS / f"{scenario}.yml")
-    assert objects in broken
+    with pytest.raises(ScenarioInvalid, match="the patch no longer fits"):
+        anyio.run(apply)
+
+
+@pytest.mark.parametrize("line", ["Breaks", "Scenario", "Objects"])
+def test_a_patch_must_say_what_it_is_about(line, tmp_path):
+    text = (MUTANTS[0].patch).read_text()
+    (tmp_path / "a.patch").write_text(text.replace(f"{line}:", "Something:"))
+
+    with pytest.raises(ScenarioInvalid, match=f"`{line}: …` is missing"):
+        load_mutants(tmp_path, ROOT / "scenarios")
