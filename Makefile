@@ -27,6 +27,7 @@ check: $(STAMP)
 fix: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIN)/reliq scenario schema > schema/scenario.schema.json
 
 lock: $(STAMP)
 	$(BIN)/uv lock

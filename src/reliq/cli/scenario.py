@@ -200,7 +200,7 @@ def schema() -> None:
     """Print the JSON Schema of scenario files, for editors."""
     from reliq.scenario.schema import schema as of_files  # noqa: PLC0415
 
-    typer.echo(of_files())
+    typer.echo(of_files(), nl=False)
 
 
 @scenario.command()
