@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo up test check fix lock clean
+.PHONY: demo up test chaos mutants check fix lock clean
 
 demo: $(STAMP)
 	@$(BIN)/reliq demo
@@ -16,7 +16,14 @@ up: $(STAMP)
 	@$(BIN)/reliq dev
 
 test: $(STAMP)
-	@$(BIN)/pytest -n 2 -m "chaos or not chaos"
+	@$(BIN)/pytest -n 2 -m "not chaos or first_cell"
+
+# Every cell of every scenario, with five seeds; every mutant, with ten. Both take a while.
+chaos: $(STAMP)
+	@$(BIN)/pytest -n 2 -m chaos --chaos-seeds 5 scenarios
+
+mutants: $(STAMP)
+	@$(BIN)/reliq scenario mutants --seeds 10 --postgres embedded --table docs/kill-matrix.md
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
