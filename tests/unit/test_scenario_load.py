@@ -181,6 +181,8 @@ def test_an_invariant_takes_only_the_parameters_it_has():
          "11:48: load.0.deliver.every: 10 is no duration: write it with its unit"),
         ("poll: 3s", "poll: 1s",
          "7:18: poll is 17ms at timescale 60: at least 20ms, or the run measures the machine"),
+        ("system:\n", "system:\n  postgres: {settings: {lock_timeout: 4ms}}\n",
+         "6:39: lock_timeout is below 5ms"),
         ("e: request}, at_least", "e: reqest}, at_least",
          "20:29: expect.sometimes.0.count: upstream tells of no 'reqest': did you mean 'request'?"),
         ("status: 200", "status: 200, status: 502", "9:29: 'status' occurs twice: keep one"),

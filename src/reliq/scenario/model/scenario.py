@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, PrivateAttr
 
-from reliq.domain.duration import format_duration
+from reliq.domain.duration import format_duration, parse_duration
 from reliq.scenario.model.expect import Expect
 from reliq.scenario.model.steps import Load, Step
 from reliq.scenario.model.system import System
@@ -14,6 +14,7 @@ from reliq.scenario.model.times import Length, Real, Strict
 
 LEASE_MIN: Final = timedelta(milliseconds=300)
 POLL_MIN: Final = timedelta(milliseconds=20)
+SERVER_TIMEOUT_MIN: Final = timedelta(milliseconds=5)
 """Shorter than these, after scaling, a run measures the machine and not the product."""
 
 Problem = tuple[tuple[str | int, ...], str]
@@ -111,6 +112,10 @@ class Scenario(Strict):
                         f"at least {format_duration(least)}, or the run measures the machine"
                     ),
                 )
+        for name, text in self.system.postgres.settings.items():
+            if name.endswith("_timeout") and _server_timeout(text) < SERVER_TIMEOUT_MIN:
+                said = f"{name} is below {format_duration(SERVER_TIMEOUT_MIN)}"
+                yield ("system", "postgres", "settings", name), said
         seen: set[str] = set()
         for n, step in enumerate(self.steps):
             for at, text in self._problems_of(step, seen):
@@ -138,6 +143,12 @@ class Scenario(Strict):
                 yield ("only",), f"{name!r} is no dimension of the matrix"
         if do.pg and (do.pg.restart or do.pg.freeze or do.pg.squat) and self.isolation != "server":
             yield ("do", "pg"), "others use this server: write `isolation: server`"
+
+
+def _server_timeout(text: str) -> timedelta:
+    """Read a time-out as Postgres does: milliseconds where no unit is given; 0 is none at all."""
+    given = parse_duration(f"{text}ms" if text.strip().isdigit() else text)
+    return given or timedelta.max
 
 
 class Settle(Strict):
