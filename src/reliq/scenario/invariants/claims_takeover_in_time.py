@@ -17,19 +17,18 @@ def check(history: History) -> Iterator[Violation | None]:
     terms = history.terms
     reapers = able(history, BEAT_SPREAD * terms.reap_every_s + terms.slack_s)
     takers = idle(history, terms.poll_s + terms.slack_s)
-    clocked = history.of("wal", "claim", "statement", "renew")
+    last = next((x for x in reversed(history.entries) if x.src == "wal"), None)
     next_claims = {made.i: claim for made, claim in history.waits()}
     for held, _ in history.successions():
         end = held.end
         if end is not None and end.e != "lease-lost":
             continue
-        seen = end or clocked[-1]
-        if seen.a["db"] < held.lease_until:
+        seen = end or last
+        if seen is None or seen.a["db"] < held.lease_until:
             continue
         late = _late(reapers, held, seen)
         if late is None and end is not None and end.i in next_claims:
-            last = history.entries[-1].t
-            late = left_lying(takers, end, next_claims[end.i], last)
+            late = left_lying(takers, end, next_claims[end.i], history.entries[-1].t)
         yield late
 
 

@@ -1,4 +1,8 @@
-"""A job that writes has written exactly once if it succeeded, and otherwise never."""
+"""
+A job that writes has written exactly once if it succeeded, and otherwise never.
+
+The kinds that write by `job.transaction()` do so in the transaction of their success.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -28,6 +32,8 @@ def check(history: History) -> Iterator[Violation | None]:
             text = f"job {job} has the effect of attempt {found[0].a['attempt']}"
             text = f"{text} and succeeded by attempt {success.a['attempt']}"
             yield Violation(text, (found[0], success))
+        elif success.a["kind"] in WRITING and found[0].a["xid"] != success.a["xid"]:
+            yield Violation(f"job {job} succeeded apart from its effect", (found[0], success))
         else:
             yield None
 
