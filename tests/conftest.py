@@ -10,4 +10,5 @@ pytest_plugins = (
     "tests.fixtures.postgres",
     "tests.fixtures.store",
     "tests.fixtures.processes",
+    "tests.fixtures.network",
 )

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from reliq.scenario.proxy.behaviours import BEHAVIOURS
 from reliq.scenario.proxy.body import (
     STREAMS,
     Fields,
@@ -28,7 +29,7 @@ from reliq.scenario.proxy.body import (
     told,
 )
 from reliq.scenario.proxy.server import Proxy
-from reliq.scenario.proxy.toxics import BEHAVIOURS, Toxic
+from reliq.scenario.proxy.toxic import Toxic
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 from starlette.requests import Request
 
 from reliq.scenario.proxy.server import Proxy
-from reliq.scenario.proxy.toxics import Behaviour, Toxic
+from reliq.scenario.proxy.toxic import Behaviour, Toxic
 
 Fields = Mapping[str, Any]
 T = TypeVar("T")

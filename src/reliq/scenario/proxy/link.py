@@ -14,61 +14,15 @@ from collections import deque
 from collections.abc import Iterable
 from functools import partial
 from math import inf
-from random import Random
 from typing import Final
 
 import anyio
 
-from reliq.scenario.proxy.toxics import Chunk, Cut, Toxic
+from reliq.scenario.proxy.toxic import Chunk, Cut, Meeting, Toxic
 
 _READ: Final = 32 * 1024
 _RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER on, for 0 seconds: closing sends a reset and drops what was not sent."""
-
-
-class Meeting:
-    """A toxic and a pipe: the `Flow` through which the one acts on the other."""
-
-    def __init__(self, toxic: Toxic, connection: int) -> None:
-        self.toxic = toxic
-        self.passed = 0
-        # A die for each connection: what it shows does not depend on who came first.
-        self.dice = Random(f"{toxic.seed}/{connection}")  # noqa: S311 - to be repeated, not guessed
-        self._roll = self.dice.random()
-        self._counted = self._removed = False
-        self._lifted = anyio.Event()
-
-    @property
-    def acts(self) -> bool:
-        """Tell whether the dice chose this connection and the toxic is still there."""
-        return not self._removed and self._roll < self.toxic.toxicity
-
-    async def pause(self, seconds: float) -> bool:
-        """Wait; return False at once when the toxic is removed or changed meanwhile."""
-        with anyio.move_on_after(max(0, seconds)):
-            await self._lifted.wait()
-            return False
-        return True
-
-    def until(self, at: float) -> float:
-        """Return how many seconds are left until a moment in the loop's time."""
-        return at - anyio.current_time()
-
-    def hit(self) -> None:
-        """Count one more piece of data that was not left as it was."""
-        self._counted = True
-        self.toxic.hits += 1
-
-    def hit_once(self) -> None:
-        """Count the connection, whatever else happens to it."""
-        if not self._counted:
-            self.hit()
-
-    def lift(self, *, removed: bool) -> None:
-        """Let go of what is held up now; of what comes after it too, when `removed`."""
-        self._removed = removed
-        self._lifted.set()
-        self._lifted = anyio.Event()
 
 
 class Pipe:

@@ -10,7 +10,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from reliq.scenario.proxy.link import Link
-from reliq.scenario.proxy.toxics import Behaviour, Toxic
+from reliq.scenario.proxy.toxic import Behaviour, Toxic
 from reliq.servers.loopback import HOST
 
 DOWN: Final = "down"
@@ -52,8 +52,9 @@ class Proxy:
         """
         if self._serving is not None:
             return
-        host, port = _address(self.listen)
-        listener = socket.create_server((host, port), family=_family(host), backlog=1024)
+        listener = socket.create_server(
+            _address(self.listen), family=_family(self.listen), backlog=1024
+        )
         listener.settimeout(0)
         host, port = listener.getsockname()[:2]
         self.listen = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -105,15 +106,15 @@ class Proxy:
         ended.set()
 
     async def _carry(self, client: socket.socket, number: int) -> None:
-        host, port = _address(self.upstream)
-        with client, socket.socket(_family(host)) as server:
-            for end in (client, server):
-                end.settimeout(0)
-                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with client, socket.socket(_family(self.upstream)) as server:
             try:
-                await asyncio.get_running_loop().sock_connect(server, (host, port))
-            except OSError:
-                return
+                for end in (client, server):
+                    end.settimeout(0)
+                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                address = _address(self.upstream)
+                await asyncio.get_running_loop().sock_connect(server, address)
+            except (OSError, UnicodeError):
+                return  # The client is told so by being closed.
             link = Link(number, client, server, self.toxics)
             self._links.add(link)
             try:
@@ -123,9 +124,12 @@ class Proxy:
 
 
 def _address(text: str) -> tuple[str, int]:
+    """Take HOST:PORT apart; without a host it is ours, never all of the machine's."""
     host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) >= 1 << 16:
+        raise OSError(f"{text!r} is no address: HOST:PORT")
     return host.strip("[]") or HOST, int(port)
 
 
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
+def _family(text: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if text.startswith("[") else socket.AF_INET
