@@ -7,14 +7,16 @@ can be cut at any byte.
 """
 
 import hashlib
+import math
 import socket
 import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from itertools import count
-from typing import Final
+from typing import Final, Literal
 
 import anyio
 import h11
@@ -27,6 +29,9 @@ from reliq.servers.loopback import HOST
 _OTHERWISE: Final = Reply()
 _RESET: Final = struct.pack("ii", 1, 0)
 _CHUNK: Final = 65_536
+
+How = Literal["whole", "cut", "unheard"]
+"""Whether the answer was sent as a whole, cut short, or to a caller who had gone."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,15 +76,17 @@ class Upstream:
             call=call, job=job, attempt=int(heads.get("drill-attempt", "0")),
             key=heads.get("idempotency-key", ""), body=hashlib.sha256(body).hexdigest()[:16],
         )  # fmt: skip
-        await anyio.sleep(reply.delay.total_seconds())
-        if reply.hang:
-            await anyio.sleep_forever()
-        how = "whole" if reply.reset is None else "cut"
-        said = {"retry_after": reply.retry_after} if reply.retry_after else {}
+        how: How = "whole" if reply.reset is None else "cut"
+        if not await _stays(stream, None if reply.hang else reply.delay.total_seconds()):
+            how = "unheard"
+        elif reply.drip is not None:
+            how = await _drip(connection, stream, reply)
         self.recorder.record(
             "upstream", "response", call=call, job=job, status=reply.status, rule=rule, how=how,
-            **said,
+            retry_after_s=_retry_after_s(reply),
         )  # fmt: skip
+        if how == "unheard" or reply.drip is not None:
+            return how == "whole"
         return await _answer(connection, stream, reply)
 
     def _name(self, pid: int) -> str:
@@ -119,8 +126,49 @@ async def _request(
                 return None, b""
 
 
+async def _stays(stream: SocketStream, s: float | None) -> bool:
+    """Let time pass, for ever if `s` is None; False as soon as the caller has gone."""
+    with anyio.move_on_after(math.inf if s is None else s):
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            await stream.receive(_CHUNK)
+        return False  # who speaks before it has its answer is of no use either
+    return True
+
+
 async def _answer(connection: h11.Connection, stream: SocketStream, reply: Reply) -> bool:
-    """Send a reply as well or as badly as it says; whether the connection can be used again."""
+    """Send a reply at once, or as much of it as is meant; whether the connection is of more use."""
+    head, data = _wire(connection, reply)
+    match reply.reset:
+        case None:
+            await stream.send(head + data)
+            return True
+        case "before":
+            pass
+        case "after-headers":
+            await stream.send(head)
+        case "mid-body":
+            await stream.send(head + data[: len(data) // 2])
+    _reset(stream)
+    return False
+
+
+async def _drip(connection: h11.Connection, stream: SocketStream, reply: Reply) -> How:
+    """Send a reply's body byte by byte, and say whether the caller stayed to hear it all."""
+    head, data = _wire(connection, reply)
+    pause_s = 0.0 if reply.drip is None else reply.drip.total_seconds()
+    try:
+        await stream.send(head)
+        for n in range(len(data)):
+            await stream.send(data[n : n + 1])
+            if n + 1 < len(data) and not await _stays(stream, pause_s):
+                return "unheard"
+    except anyio.BrokenResourceError:
+        return "unheard"
+    return "whole"
+
+
+def _wire(connection: h11.Connection, reply: Reply) -> tuple[bytes, bytes]:
+    """Write a reply as HTTP has it: its head, and its body."""
     body = reply.body.encode()
     headers = {"content-length": str(len(body)), "content-type": "text/plain", **reply.headers}
     if reply.retry_after is not None:
@@ -128,27 +176,20 @@ async def _answer(connection: h11.Connection, stream: SocketStream, reply: Reply
     if reply.location is not None:
         headers["location"] = reply.location
     head = connection.send(h11.Response(status_code=reply.status, headers=list(headers.items())))
-    data = connection.send(h11.Data(data=body)) or b""
+    data = connection.send(h11.Data(data=body))
     connection.send(h11.EndOfMessage())
-    match reply.reset:
-        case "before":
-            return _reset(stream)
-        case "after-headers":
-            await stream.send(head or b"")
-            return _reset(stream)
-        case "mid-body":
-            await stream.send((head or b"") + data[: len(data) // 2])
-            return _reset(stream)
-        case None:
-            pass
-    if reply.drip is None:
-        await stream.send((head or b"") + data)
-        return True
-    await stream.send(head or b"")
-    for n in range(len(data)):
-        await stream.send(data[n : n + 1])
-        await anyio.sleep(reply.drip.total_seconds())
-    return True
+    return head or b"", data or b""
+
+
+def _retry_after_s(reply: Reply) -> float | None:
+    """Return for how long a reply asks to be left alone; a date counts from the reply's own."""
+    if reply.retry_after is None or reply.retry_after.isdigit():
+        return None if reply.retry_after is None else float(reply.retry_after)
+    sent = next((value for name, value in reply.headers.items() if name.lower() == "date"), None)
+    if sent is None:
+        return None
+    pause = parsedate_to_datetime(reply.retry_after) - parsedate_to_datetime(sent)
+    return max(0.0, pause.total_seconds())
 
 
 def _reset(stream: SocketStream) -> bool:
