@@ -75,6 +75,7 @@ class Upstream:
             "upstream", "request", p=self._name(int(heads.get("drill-process", "0"))),
             call=call, job=job, attempt=int(heads.get("drill-attempt", "0")),
             key=heads.get("idempotency-key", ""), body=hashlib.sha256(body).hexdigest()[:16],
+            path=request.target.decode(),
         )  # fmt: skip
         how: How = "whole" if reply.reset is None else "cut"
         if not await _stays(stream, None if reply.hang else reply.delay.total_seconds()):
