@@ -1,0 +1,32 @@
+"""What the write-ahead log says, told in the words of the history."""
+
+import pytest
+
+from reliq.scenario.stage.committed import entries_of
+from reliq.scenario.stage.decoding import Change, Transaction, Who
+
+ROW = {"id": 3, "kind": "drill.call", "fence": 1, "state": "succeeded", "run_at": 5, "key": "k"}
+
+
+def told(old: dict[str, object], new: dict[str, object]) -> list[tuple[str, object]]:
+    who = Who("operator-1", "requeue_job", "jobs", "update", 1, 7)
+    update = Change("jobs", "update", old, new)
+    entries = entries_of(Transaction(xid=9, at=8, parts=[update, who]), 1)
+    return [(entry.e, entry.a.get("columns")) for entry in entries]
+
+
+@pytest.mark.parametrize("state", ["running", "succeeded"])
+def test_an_update_that_changes_nothing_is_told_by_its_statement_alone(state):
+    row = {**ROW, "state": state}
+
+    assert told(row, dict(row)) == [("statement", None)]
+
+
+def test_a_null_that_stays_null_is_no_change():
+    assert told(ROW, {**ROW, "last_error": None}) == [("statement", None)]
+
+
+def test_what_no_other_word_fits_is_a_write_of_its_columns():
+    new = {**ROW, "state": "queued", "run_at": 6, "worker": None}
+
+    assert told(ROW, new) == [("write", ["run_at", "state"]), ("statement", None)]
