@@ -95,6 +95,18 @@ async def test_a_role_means_all_its_processes_and_each_ends_by_its_signal(how, t
     }
 
 
+async def test_a_process_has_halted_when_the_kernel_says_so(tmp_path):
+    async with processes("fork", tmp_path) as (_, ours):
+        await ours.start("worker-1", "worker", env=SLOW)
+        with anyio.move_on_after(0.05) as waiting:
+            await ours.halted("worker-1")
+        ours.signal("worker-1", "STOP")
+        with anyio.fail_after(5):
+            await ours.halted("worker-1")
+
+    assert waiting.cancelled_caught
+
+
 async def test_the_next_incarnation_has_a_name_of_its_own_and_answers_to_the_old_one(tmp_path):
     async with processes("fork", tmp_path) as (recorder, ours):
         names = [ours.next_name("worker-1"), ours.next_name("worker-1")]

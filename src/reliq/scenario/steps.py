@@ -124,7 +124,9 @@ class Steps:
             return None
         if (event := when.event) is not None:
             return await self._recorder.wait_for(event.nth, lambda seen: matches(event, seen))
-        return await self._recorder.wait_for(when.nth, lambda seen: _is_at(seen, when.point or ""))
+        entry = await self._recorder.wait_for(when.nth, lambda seen: _is_at(seen, when.point or ""))
+        await self._stage.processes.halted(entry.p)
+        return entry
 
     async def _pass_points(self) -> None:
         """Let go on at once who came to a point, but for the comings that steps wait for."""
@@ -137,6 +139,7 @@ class Steps:
             point = entry.a["point"]
             seen[point] = seen.get(point, 0) + 1
             if (point, seen[point]) not in waited:
+                await self._stage.processes.halted(entry.p)
                 self._stage.processes.signal(entry.p, "CONT")
 
 

@@ -121,6 +121,17 @@ class Processes:
             hit.append(running.name)
         return hit
 
+    async def halted(self, name: str) -> None:
+        """
+        Wait until a process that said that it halts itself has done so.
+
+        It says so a moment before: a CONT that comes in between would be lost, and the process
+        would halt for ever.
+        """
+        for running in self.chosen(name):
+            while running.is_up and not _is_halted(running.child.pid):
+                await anyio.sleep(_PAUSE_S / 10)
+
     def is_up(self, name: str) -> bool:
         """Whether a process runs."""
         return bool(self.chosen(name))
@@ -195,6 +206,15 @@ class Processes:
     def _tail(self, name: str) -> str:
         lines = self._log(name).read_text(errors="replace").splitlines()
         return "\n".join(lines[-_TAIL_LINES:])
+
+
+def _is_halted(pid: int) -> bool:
+    """Ask the kernel; one without /proc is believed to have been quick enough."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except FileNotFoundError:
+        return not Path("/proc/self").exists()
+    return stat.rpartition(")")[2].split()[0] in {"T", "Z"}
 
 
 def base(name: str) -> str:
