@@ -180,7 +180,8 @@ class Conductor:
     async def _follow(self) -> None:
         """Read what is committed while it is, for the steps that wait for it."""
         while True:
-            self._recorder.add(await self._stage.database.committed())
+            with anyio.CancelScope(shield=True):  # a slot tells everything once: all or nothing
+                self._recorder.add(await self._stage.database.committed())
             await anyio.sleep(LOOK_EVERY_S)
 
 
