@@ -9,6 +9,7 @@ from anyio.abc import TaskGroup
 
 from reliq.scenario import faults
 from reliq.scenario.faults.kind import Scene
+from reliq.scenario.faults.pg import BLOCKED
 from reliq.scenario.history import Entry
 from reliq.scenario.matching import matches
 from reliq.scenario.model import Scenario, Step
@@ -17,11 +18,6 @@ from reliq.scenario.recorder import Recorder
 from reliq.scenario.stage.stage import Stage
 
 LOOK_EVERY_S = 0.01
-
-_BLOCKED = """
-select count(*) from pg_stat_activity
-where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0
-"""
 
 
 class Steps:
@@ -111,7 +107,7 @@ class Steps:
             since = len(self._recorder.entries)
             await self._recorder.wait_for(event.nth, lambda seen: matches(event, seen), since)
             return
-        while await self._stage.database.ask(_BLOCKED) < (until.blocked_backends or 1):
+        while await self._stage.database.ask(BLOCKED) < (until.blocked_backends or 1):
             await anyio.sleep(LOOK_EVERY_S)
 
     async def _trigger(self, step: Step) -> Entry | None:

@@ -18,6 +18,11 @@ _IN_USE = f"select count(*) from pg_stat_activity where {_BACKENDS}"  # noqa: S6
 
 Harm = Callable[[Pg, Scene], AbstractAsyncContextManager[Bite]]
 
+BLOCKED = """
+select count(*) from pg_stat_activity
+where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0
+"""
+
 DOWN_S = 0.5
 """How long a server that was killed stays away."""
 
@@ -32,7 +37,7 @@ async def harm(what: Pg, scene: Scene) -> AsyncIterator[Bite]:
 def _asked_for(what: Pg) -> Harm:
     harms: dict[str, Harm] = {
         "restart": _restarted, "freeze": _frozen, "terminate": _terminated, "lock_rows": _locked,
-        "hold_snapshot": _snapshot, "squat": _squatted, "sql": _sql,
+        "lock_table": _locked, "hold_snapshot": _snapshot, "squat": _squatted, "sql": _sql,
     }  # fmt: skip
     return next(found for name, found in harms.items() if getattr(what, name) is not None)
 
@@ -101,11 +106,23 @@ async def _terminated(what: Pg, scene: Scene) -> AsyncIterator[Bite]:
 
 @asynccontextmanager
 async def _locked(what: Pg, scene: Scene) -> AsyncIterator[Bite]:
-    """Hold locks on rows in a transaction of ours; undone by ending it."""
+    """
+    Hold locks in a transaction of ours; undone by ending it.
+
+    Hits are the rows, or the table; of the end, the backends that wait for a lock then.
+    """
+
+    async def waiting() -> int:
+        return int(await scene.stage.database.ask(BLOCKED))
+
     async with _session(scene) as connection:
         await connection.execute("begin")
-        rows = await connection.fetch(f"{what.lock_rows} for update")
-        yield Bite("postgres", len(rows), lasts=True)
+        if what.lock_table is not None:
+            await connection.execute(f"lock table {what.lock_table} in exclusive mode")
+            hits = 1
+        else:
+            hits = len(await connection.fetch(f"{what.lock_rows} for update"))
+        yield Bite("postgres", hits, lasts=True, later=waiting)
 
 
 @asynccontextmanager

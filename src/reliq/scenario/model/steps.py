@@ -132,6 +132,9 @@ class Pg(Strict):
     )
     every: Real | None = Field(default=None, description="terminate again and again")
     lock_rows: str | None = Field(default=None, description="a select; its rows are locked")
+    lock_table: str | None = Field(
+        default=None, description="a table; who would change or lock its rows waits"
+    )
     hold_snapshot: Literal[True] | None = None
     squat: int | None = Field(default=None, ge=0, description="leave so many connections free")
     sql: str | None = None
