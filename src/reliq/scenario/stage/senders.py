@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import json
 import random
+import ssl
 import time
 from itertools import cycle
 from typing import Any, Final
@@ -17,6 +18,9 @@ from reliq.scenario.recorder import Recorder
 from reliq.scenario.stage.stage import Stage
 
 CLIENT_S: Final = 30.0
+
+_NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Never used, and not made anew for each client, which would read every authority's certificate."""
 
 _ENQUEUE: Final = """
 select job_id, duplicate from reliq.enqueue($1, $2, $3, make_interval(secs => $4::float8))
@@ -37,14 +41,10 @@ class Senders:
         The pauses are drawn around `every` (half of it to one and a half), so that seeds differ
         in how deliveries meet the workers' polls.
         """
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-        async with (
-            httpx.AsyncClient(trust_env=False, timeout=CLIENT_S, limits=limits) as client,
-            anyio.create_task_group() as sending,
-        ):
+        async with anyio.create_task_group() as sending:
             for i in range(1, what.count + 1):
                 for copy in range(1, what.copies + 1):
-                    sending.start_soon(self._send, client, what, i, copy)
+                    sending.start_soon(self._send, what, i, copy)
                 if i < what.count:
                     await anyio.sleep(self._pause(what.every.total_seconds()))
 
@@ -64,7 +64,7 @@ class Senders:
             if i < what.count:
                 await anyio.sleep(self._pause(what.every.total_seconds()))
 
-    async def _send(self, client: httpx.AsyncClient, what: Deliver, i: int, copy: int) -> None:
+    async def _send(self, what: Deliver, i: int, copy: int) -> None:
         for attempt in range(1, what.tries + 1):
             key = what.key.replace("{i}", str(i)).replace("{copy}", str(copy))
             words = {
@@ -76,15 +76,17 @@ class Senders:
             headers = {name: filled(value, words) for name, value in what.headers.items()}
             began = time.monotonic_ns()
             url = f"{next(self._receivers)}/hooks/drill"
-            outcome = await self._post(client, url, body, headers, what.timeout.total_seconds())
+            outcome = await self._post(url, body, headers, what.timeout.total_seconds())
             about: dict[str, Any] = {"key": key, "copy": copy, "try": attempt, "began": began}
+            if headers:
+                about["headers"] = fingerprint(headers)
             self._recorder.record("driver", "delivery", **about, **outcome)
             if outcome["outcome"] == "accepted" or not what.until_2xx:
                 return
             await anyio.sleep(self._pause(what.retry_every.total_seconds()))
 
     async def _post(
-        self, client: httpx.AsyncClient, url: str, body: bytes, headers: dict[str, str], s: float
+        self, url: str, body: bytes, headers: dict[str, str], s: float
     ) -> dict[str, Any]:
         """
         Return what the sender knows: `accepted`, `refused` (surely not stored) or `unknown`.
@@ -97,7 +99,8 @@ class Senders:
         response = None
         try:
             with anyio.move_on_after(s):
-                response = await client.post(url, content=body, headers={**own, **headers})
+                async with _client() as client:
+                    response = await client.post(url, content=body, headers={**own, **headers})
         except httpx.ConnectError as error:
             return {"outcome": "refused", "why": str(error)}
         except httpx.TransportError as error:
@@ -121,6 +124,17 @@ class Senders:
 
     def _pause(self, every_s: float) -> float:
         return every_s * self._dice.uniform(0.5, 1.5)
+
+
+def _client() -> httpx.AsyncClient:
+    """Open a client for one delivery: one for all looks through all its connections every time."""
+    transport = httpx.AsyncHTTPTransport(verify=_NO_TLS)
+    return httpx.AsyncClient(transport=transport, trust_env=False, timeout=CLIENT_S)
+
+
+def fingerprint(headers: dict[str, str]) -> str:
+    """Name a set of headers, so that deliveries can be seen to differ in them."""
+    return hashlib.sha256(json.dumps(headers).encode()).hexdigest()[:12]
 
 
 def filled(value: Any, words: dict[str, str]) -> Any:
