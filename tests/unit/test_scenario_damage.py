@@ -644,7 +644,8 @@ def is_in_order(damage: Damage, history: History) -> bool:
     return attempt is not None and not any(
         x.a.get("attempt", calls.get(x.a.get("call"))) == attempt
         for x in history.entries
-        if x.a.get("job") == one.a["job"] and x is not one and first <= x.t <= last
+        if x.a.get("job") == one.a["job"] and first <= x.t <= last
+        if abs(one.seconds_to(x)) > TERMS.slack_s
     )
 
 
@@ -653,11 +654,16 @@ def is_unheard(damage: Damage, history: History) -> bool:
     one = damage.one
     if (one.src, one.e) != ("upstream", "response"):
         return False
-    [request] = [x for x in history.of("upstream", "request") if x.a["call"] == one.a["call"]]
-    name = request.a["job"], request.a["attempt"]
-    return not any(
-        (x.a["job"], x.a["attempt"]) == name and (x.e == "succeeded" or x.a["status"] is not None)
-        for x in history.of("wal", "succeeded", "failed")
+    requests = {x.a["call"]: x for x in history.of("upstream", "request")}
+    answers = Counter(_run(requests[x.a["call"]]) for x in history.of("upstream", "response"))
+    run = _run(requests[one.a["call"]])
+    return (
+        one.a["how"] != "whole"
+        or answers[run] > 1
+        or not any(
+            _run(x) == run and (x.e == "succeeded" or x.a["status"] is not None)
+            for x in history.of("wal", "succeeded", "failed")
+        )
     )
 
 
@@ -719,7 +725,7 @@ HARMLESS: Sequence[tuple[str, Callable[[Damage, History], bool]]] = (
         lambda d, h: said(d, "process", "drill.started", "dropped", "moved") and not is_rest_of(d, h, "process", "drill.ended"),
     ),
     (
-        "an answer that no row tells of was heard by nobody",
+        "an answer that no row tells of was heard by nobody, or it was not the attempt's only one",
         lambda d, h: is_unheard(d, h) and d.op in {"dropped", "moved", "renumbered", "swapped"},
     ),
     (

@@ -111,6 +111,8 @@ def _calls(history: History) -> Iterator[Violation | None]:
     claims, answers = history.of("wal", "claim"), history.of("upstream", "response")
     yield from _follow(claims, requests, _run, "nobody had claimed it", slack_s)
     yield from _follow(requests, answers, _call, "it was not asked")
+    if starts := history.of("process", "drill.started"):
+        yield from _follow(starts, requests, _run, "its handler had not started", slack_s)
     heard: dict[Hashable, Entry] = {}
     for job, calls in history.calls().items():
         for call in calls:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from reliq.scenario.history import ENDS, FOREVER, SECOND, Entry, History, moment
+from reliq.scenario.history import ENDS, FOREVER, SECOND, Entry, Harm, History, moment
 from reliq.scenario.invariants.kind import Violation
 
 BEAT_SPREAD: Final = 1.1
@@ -103,11 +103,13 @@ def _able(history: History) -> dict[str, list[tuple[int, int, bool]]]:
         if x.e == "claim" or x.a["stmt"] == "claim_jobs":
             looks[x.p].append(x.t)
     known = signs.keys() | {x.p for x in history.of("process", "started", "exited")}
-    found = {}
-    for p in signs.keys() - {""}:
-        breaks = sorted(_breaks(history, p, known))
+    harms, found = history.harms(), {}
+    for p in sorted(signs.keys() - {""}):
+        breaks = sorted(_breaks(history, harms, p, known))
         begin, is_back, spans = signs[p][0], False, []
         for from_, until in breaks:
+            if until < begin and is_back:
+                continue
             spans.append((begin, from_, is_back))
             n = bisect_right(looks[p], max(until, begin))
             begin, is_back = (looks[p][n] if n < len(looks[p]) else FOREVER), True
@@ -116,8 +118,8 @@ def _able(history: History) -> dict[str, list[tuple[int, int, bool]]]:
     return found
 
 
-def _breaks(history: History, p: str, known: set[str]) -> Iterator[Span]:
-    for harm in history.harms():
+def _breaks(history: History, harms: Sequence[Harm], p: str, known: set[str]) -> Iterator[Span]:
+    for harm in harms:
         fault, to = harm.fault, harm.fault.a["to"]
         if to == p or to not in known:
             is_last = fault.a["hits"] and fault.a.get("sig") in {"TERM", "INT", "KILL"}
