@@ -99,9 +99,10 @@ def _moved(old: Row, new: Row, attempts: Mapping[tuple[int, int], Row]) -> Said:
             yield "succeeded", {**about, "attempt": new["attempt"], **until}
         case "running", "queued" | "dead" if (new["id"], new["fence"]) in attempts:
             yield from _ended(old, new, attempts[new["id"], new["fence"]])
-        case _ if columns := _changed(old, new):  # an update may only lock: nothing changes by it
+        case _:
             states = {"state": new["state"], "was_state": old["state"]}
-            yield "write", {**about, **states, "columns": columns}
+            if columns := _changed(old, new):  # else it only locked
+                yield "write", {**about, **states, "columns": columns}
 
 
 def _ended(old: Row, new: Row, attempt: Row) -> Said:
