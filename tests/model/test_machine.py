@@ -1,5 +1,11 @@
-"""The shipped SQL does what the model does. Seeds are fixed, so every run is the same."""
+"""
+The shipped SQL does what the model does, and the machine that says so has been seen to object.
 
+Seeds are fixed, so every run is the same. `RELIQ_MODEL_SEEDS=5` kills each mutant five
+times, from five beginnings; one is what `make test` takes time for.
+"""
+
+import os
 from collections.abc import Collection, Iterator
 from itertools import count
 
@@ -7,11 +13,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.model.database import Database, open_database, shipped
+from tests.model.database import Database, Difference, open_database, shipped
 from tests.model.machine import QueueMachine
+from tests.model.mutants import MUTANTS, Change, changed
 
 PARTS = 10
 STEPS = 20_000 // PARTS
+
+SEEDS = int(os.getenv("RELIQ_MODEL_SEEDS", "1"))
+CALLS_MAX = 2_000
+"""Within so many calls a mutant is found out."""
 
 GAME = settings(
     # From ten examples on, Hypothesis spends many on the smallest and on variations of what it
@@ -49,3 +60,21 @@ def test_the_shipped_sql_does_what_the_model_does(dsn: str, part: int):
             steps += play(database, game, (Phase.generate, Phase.shrink))
             if steps >= STEPS:
                 break
+
+
+@pytest.mark.parametrize("n", range(SEEDS))
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_found_out(dsn: str, name: str, n: int, record_property):
+    with open_database(dsn, changed(shipped(), MUTANTS[name])) as database:
+        with pytest.raises(Difference):
+            for game in games(n):
+                play(database, game, (Phase.generate,))
+                assert database.calls <= CALLS_MAX, "it survives"
+
+        record_property("calls", database.calls_to_difference)
+        assert database.calls_to_difference <= CALLS_MAX
+
+
+def test_a_mutant_that_no_longer_fits_is_refused():
+    with pytest.raises(ValueError, match="claim_jobs has 'no such words' 0 times, not once"):
+        changed(shipped(), [Change("claim_jobs", "no such words")])

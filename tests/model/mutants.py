@@ -1,0 +1,155 @@
+"""
+The shipped SQL, each time with one promise taken out of it.
+
+A mutant changes a few words of a statement or of a migration. It is named by what it does, so
+that a list of the survivors, if there ever are any, says what nobody would notice.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """In the text `where`, `there` becomes `instead`."""
+
+    where: str
+    there: str
+    instead: str = ""
+
+
+FENCE = (
+    "and ((id, fence) in (select * from unnest($1::bigint[], $2::bigint[]))) is true\n",
+    "and $2::bigint[] is not null\n",
+)
+"""Parameters stay in use: Postgres refuses one whose type nothing tells."""
+
+TABLES = "0001_first_tables"
+
+MUTANTS: Mapping[str, tuple[Change, ...]] = {
+    # Whoever comes late with an old lease is let in.
+    "success is written without the fence": (Change("settle_succeeded", *FENCE),),
+    "a retry is written without the fence": (Change("settle_queued", *FENCE),),
+    "a burial is written without the fence": (Change("settle_dead", *FENCE),),
+    "a lease is renewed without the fence": (Change("renew_leases", *FENCE),),
+    "a job is isolated without the fence": (
+        Change("isolate_job", "where id = $1 and fence = $2 and", "where id = $1 and $2 > 0 and"),
+    ),
+    "an ended job's lease is renewed": (Change("renew_leases", "and state = 'running'"),),
+    "a dead job succeeds after all": (
+        Change("settle_succeeded", "and state = 'running'", "and state in ('running', 'dead')"),
+    ),
+    # Claim.
+    "claim takes jobs that are not due": (
+        Change("claim_jobs", "j.run_at <= reliq.now() and ", ""),
+    ),
+    "claim leaves the fence as it is": (Change("claim_jobs", "fence = fence + 1, "),),
+    "claim counts no attempt": (Change("claim_jobs", "attempt = attempt + 1,"),),
+    "claim takes running jobs again": (
+        Change("claim_jobs", "where j.ready and", "where (j.ready or j.state = 'running') and"),
+    ),
+    "claim takes a full batch from every lane": (
+        Change("claim_jobs", ") as due\n  limit $1", ") as due"),
+    ),
+    "claim takes kinds it has no handler for": (
+        Change("claim_jobs", "and j.kind = any ($8::text[])\n", "\n"),
+    ),
+    # Reaper.
+    "the reaper takes live leases": (
+        Change("reap_jobs", "lease_until > reliq.now() as live", "false as live"),
+    ),
+    "the reaper comes a moment late": (
+        Change("reap_jobs", "lease_until > reliq.now() as live", "lease_until >= reliq.now() as live"),
+    ),
+    "the reaper never takes": (
+        Change("reap_jobs", "where j.id = h.id and not h.live and", "where h.live and h.id < 0 and"),
+    ),
+    "the reaper allows one attempt too many": (
+        Change("reap_jobs", "attempt >= attempts_max as spent", "attempt > attempts_max as spent"),
+    ),
+    "the reaper forgets lost leases": (
+        Change("reap_jobs", "lost_leases = j.lost_leases + 1", "lost_leases = 0"),
+    ),
+    "the second lost lease is poison": (
+        Change("reap_jobs", "lost_leases >= 2 as poison", "lost_leases >= 1 as poison"),
+    ),
+    "the fourth lost lease is poison": (
+        Change("reap_jobs", "lost_leases >= 2 as poison", "lost_leases >= 3 as poison"),
+    ),
+    "a job that had company is poison": (
+        Change("reap_jobs", "alone and lost_leases >= 2", "lost_leases >= 2"),
+    ),
+    # Back to the queue.
+    "a hand-back costs an attempt": (
+        Change("settle_queued", "in ('again', 'handed_back'))::int,\n    lost", "in ('again'))::int,\n    lost"),
+    ),
+    "again costs an attempt": (
+        Change("settle_queued", "in ('again', 'handed_back'))::int,\n    lost", "in ('handed_back'))::int,\n    lost"),
+    ),
+    "a hand-back ends a row of lost leases": (
+        Change("settle_queued", "then lost_leases else 0 end", "then 0 else 0 end"),
+    ),
+    "a retry does not wait": (
+        Change("settle_queued", "reliq.now() + ($3", "reliq.now() + 0 * ($3"),
+    ),
+    "a worker hands back what it has heard of": (
+        Change(
+            "hand_back_unheard",
+            "and ((j.id, j.fence) in (select * from unnest($2::bigint[], $3::bigint[]))) is not true",
+            "and $2::bigint[] is not null and $3::bigint[] is not null",
+        ),
+    ),
+    "a worker hands back what others run": (
+        Change("hand_back_unheard", "and j.worker = $1\n", "and $1 <> ''\n"),
+    ),
+    # Once per key, once per dead letter, all or nothing.
+    "a dead letter is requeued twice": (
+        Change(TABLES, "create unique index jobs_requeued_from", "create index jobs_requeued_from"),
+        Change(
+            "requeue_job",
+            "on conflict (requeued_from) where requeued_from is not null\n"
+            "    do update set requeued_from = excluded.requeued_from\n",
+        ),
+    ),
+    "a delivery that comes again makes a second event": (
+        Change("store_event", "and expires_at > reliq.now()", "and false"),
+        Change(
+            "store_event",
+            "or exists (select from holder h where h.event_id = d.id)",
+            "or exists (select from holder)",
+        ),
+    ),
+    "a key that has expired keeps events away": (
+        Change(
+            "store_event",
+            "event_id = case when k.expires_at <= reliq.now() then excluded.event_id else k.event_id end",
+            "event_id = k.event_id",
+        ),
+    ),
+    "a job's key does not keep a second job away": (
+        Change(TABLES, "and k.expires_at > reliq.now();\n    if found", "and false;\n    if found"),
+        Change(TABLES, "if holder <> new_id then", "if false then"),
+    ),
+    "an event is stored without its jobs": (
+        Change("store_event", "order by w.ord\n  ) as w", "order by w.ord limit 0\n  ) as w"),
+    ),
+    "an error raises no alert": (
+        Change("settle_dead", "case when $8::boolean and", "case when not $8::boolean and"),
+    ),
+}  # fmt: skip
+
+
+def changed(texts: Mapping[str, str], changes: Iterable[Change]) -> dict[str, str]:
+    """
+    Return the texts with the changes made.
+
+    Raises:
+        ValueError: what a change looks for is not there, or is there twice.
+
+    """
+    found = dict(texts)
+    for change in changes:
+        if (times := found[change.where].count(change.there)) != 1:
+            raise ValueError(f"{change.where} has {change.there!r} {times} times, not once")
+        found[change.where] = found[change.where].replace(change.there, change.instead)
+    return found
