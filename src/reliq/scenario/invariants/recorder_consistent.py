@@ -109,10 +109,13 @@ def _calls(history: History) -> Iterator[Violation | None]:
     """Judge the upstream's log: attempts that were claimed call it, and it answers calls."""
     slack_s, requests = history.terms.slack_s, history.of("upstream", "request")
     claims, answers = history.of("wal", "claim"), history.of("upstream", "response")
-    yield from _follow(claims, requests, _run, "nobody had claimed it", slack_s)
+    held = {_run(x): x for x in reversed(claims)}
+    starts = {_run(x): x for x in reversed(history.of("process", "drill.started"))}
+    for x in requests:
+        yield _needs(x, held.get(_run(x)), "nobody had claimed it", slack_s)
+        if starts:
+            yield _needs(x, starts.get(_run(x)), "its handler had not started", slack_s)
     yield from _follow(requests, answers, _call, "it was not asked")
-    if starts := history.of("process", "drill.started"):
-        yield from _follow(starts, requests, _run, "its handler had not started", slack_s)
     heard: dict[Hashable, Entry] = {}
     for job, calls in history.calls().items():
         for call in calls:
@@ -173,7 +176,7 @@ _ONCE: Final[Mapping[tuple[str, str], Key]] = {
     ("process", "lease.lost"): _hold,
     ("upstream", "request"): lambda x: x.a["call"],
     ("upstream", "response"): lambda x: x.a["call"],
-    ("driver", "delivery"): lambda x: (x.a["key"], x.a.get("copy"), x.a.get("try")),
+    ("driver", "delivery"): lambda x: (x.a["key"], x.a.get("copy"), x.a.get("try"), x.a["began"]),
     ("wal", "dead"): lambda x: (x.a["job"], x.a["fence"]),
     ("wal", "event"): lambda x: x.a["event"],
     ("wal", "gone"): lambda x: x.a["job"],

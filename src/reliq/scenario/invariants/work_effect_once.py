@@ -11,7 +11,7 @@ from typing import Final
 from reliq.scenario.history import Entry, History
 from reliq.scenario.invariants.kind import Invariant, Violation
 
-WRITING: Final = frozenset({"drill.write", "drill.stubborn"})
+WRITING: Final = frozenset({"drill.write", "drill.book", "drill.stubborn", "drill.tick"})
 
 
 def check(history: History) -> Iterator[Violation | None]:
