@@ -6,12 +6,14 @@ from datetime import timedelta
 
 import anyio
 import pytest
+import structlog
 
 from reliq.domain.job import Claim, Fence, JobId, Kind
 from reliq.errors import StoreUnavailable
 from reliq.ports import Held
 from reliq.worker.hand import Attempt, Cut, Hand, now_s
 from reliq.worker.keeper import Keeper
+from reliq.worker.lines import lease_lost
 
 pytestmark = pytest.mark.anyio
 
@@ -125,3 +127,12 @@ async def test_a_lease_lost_in_another_thread_stops_the_handler_in_its_loop():
     thread.join()
 
     assert attempt.cut is Cut.LOST
+
+
+async def test_a_lost_lease_is_told_once_whoever_finds_out():
+    attempt = take(new_hand())
+    with structlog.testing.capture_logs() as lines:
+        lease_lost(attempt, "not renewed in time")
+        lease_lost(attempt, "not settled in time")
+
+    assert [line["why"] for line in lines] == ["not renewed in time"]

@@ -54,6 +54,8 @@ class Attempt:
     is_settling: bool = False
     """Its settlement is on the way or written: a renewal that misses it has not lost it."""
     is_settled: bool = False
+    is_lost: bool = False
+    """It was said to be lost: keeper and settler may both find out."""
     ended_at_s: float | None = None
     where: str | None = None
     """The line of the handler that raised, as `shop.py:12 in send_receipt`."""

@@ -44,7 +44,10 @@ def raised_after_commit(attempt: Attempt, error: str) -> None:
 
 
 def lease_lost(attempt: Attempt, why: str) -> None:
-    """Tell that a job is not ours any more."""
+    """Tell that a job is not ours any more: once, whoever notices it first, and then no more."""
+    if attempt.is_lost:
+        return
+    attempt.is_lost = True
     job_id, fence = attempt.claim.held
     log.warning("lease.lost", job_id=job_id, fence=fence, why=why)
 
