@@ -14,7 +14,7 @@ import respx
 from reliq.errors import HarnessError
 from reliq.scenario.conduct import clock_drift_s
 from reliq.scenario.load import load
-from reliq.scenario.model.steps import Deliver
+from reliq.scenario.model.steps import Deliver, Load
 from reliq.scenario.recorder import Recorder
 from reliq.scenario.rig import INSTALLED
 from reliq.scenario.run import run_scenario, slower
@@ -231,7 +231,19 @@ def test_a_void_run_is_repeated_at_a_tenth_of_its_speed():
 
     assert again.timescale == SCENARIO.timescale / 10
     assert again.settle.within == SCENARIO.settle.within * 10
+    assert again.load[0].deliver.every == SCENARIO.load[0].deliver.every * 10
+    assert again.system.config == SCENARIO.system.config
     assert again.id == SCENARIO.id
+
+
+def test_in_a_slower_run_handlers_take_as_much_longer():
+    [load_] = SCENARIO.load
+    body = {"jobs": [{"kind": "drill.block", "payload": {"s": 1.5}}]}
+    deliver = load_.deliver.model_copy(update={"body": body})
+    again = slower(SCENARIO.model_copy(update={"load": [Load(deliver=deliver)]}))
+
+    assert again.load[0].deliver.body["jobs"][0] == {"kind": "drill.block", "payload": {"s": 15.0}}
+    assert again.system.upstream == SCENARIO.system.upstream
 
 
 def test_two_clocks_are_apart_only_if_their_errors_cannot_explain_it():

@@ -4,17 +4,19 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 import asyncpg
+from pydantic import BaseModel
 
 from reliq.errors import HarnessError, ServerFailed
 from reliq.scenario.conduct import conduct
 from reliq.scenario.history import History
-from reliq.scenario.model import Scenario
+from reliq.scenario.model import Length, Scenario
 from reliq.scenario.rig import Rig
 from reliq.scenario.stored import write_history, write_run
 from reliq.scenario.timeline import timeline
@@ -97,13 +99,40 @@ async def run_scenario(
 
 
 def slower(scenario: Scenario) -> Scenario:
-    """Return a scenario at a tenth of its timescale, with as much more time to settle."""
-    settle = scenario.settle.model_copy(update={"within": scenario.settle.within * SLOWER})
-    changes = {
-        "timescale": scenario.timescale / SLOWER, "wall": scenario.wall * SLOWER, "settle": settle,
-    }  # fmt: skip
-    copy: Scenario = scenario.model_copy(update=changes)
+    """
+    Return a scenario at a tenth of its timescale.
+
+    Its real times are ten times as long: of the load, the harm, the upstream and the handlers.
+    So everything stands in the same proportion to the leases as before.
+    """
+    names = ("wall", "load", "steps", "settle")
+    changes = {name: _longer(getattr(scenario, name)) for name in names}
+    upstream = scenario.system.model_copy(update={"upstream": _longer(scenario.system.upstream)})
+    copy: Scenario = scenario.model_copy(
+        update={**changes, "system": upstream, "timescale": scenario.timescale / SLOWER}
+    )
     return copy
+
+
+def _longer(part: Any) -> Any:
+    """Make every real time ten times as long, also the `s` of payloads, which handlers take."""
+    match part:
+        case timedelta():
+            return part * SLOWER
+        case Length():
+            return replace(part, plus=part.plus * SLOWER)
+        case BaseModel():
+            names = type(part).model_fields
+            return part.model_copy(update={name: _longer(getattr(part, name)) for name in names})
+        case dict():
+            return {
+                name: value * SLOWER if name == "s" else _longer(value)
+                for name, value in part.items()
+            }
+        case list():
+            return [_longer(each) for each in part]
+        case _:
+            return part
 
 
 def _draw(
