@@ -26,7 +26,9 @@ _CHANGE: Final = re.compile(
 )
 """Other tables are bookkeeping, of the product or of ours."""
 
-_OLD_NEW: Final = re.compile(r" old-key: (.*?) new-tuple: (.*)", re.DOTALL)
+_OLD_NEW: Final = re.compile(r" old-key: ((?:[^']|'[^']*')*?) new-tuple: (.*)", re.DOTALL)
+"""A text may hold these words too. A doubled quote is the end of one text and the start of one."""
+
 _MESSAGE: Final = re.compile(
     r"message: transactional: 1 prefix: who, sz: \d+ content:(.*)", re.DOTALL
 )
