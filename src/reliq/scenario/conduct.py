@@ -145,19 +145,17 @@ class Conductor:
         """Return when nothing moves any more or the time allowed is over: then it is judged so."""
         with anyio.move_on_after(self._scenario.settle.within.total_seconds()):
             # Rest is a condition in a database: it can only be looked at.
-            while await self._moves(steps):
+            while steps.are_on or await self._moves(steps):
                 await anyio.sleep(LOOK_EVERY_S)
 
     async def _moves(self, steps: Steps) -> bool:
         """Say whether anything is under way, also a step that the last thing to happen set off."""
-        if steps.are_on or self._stage.processes.are_leaving:
-            return True
-        if await self._stage.database.count_open():
+        if self._stage.processes.are_leaving or await self._stage.database.count_open():
             return True
         if _waits_for_commits(self._scenario):
             self._recorder.add(await self._stage.database.committed())
         await anyio.sleep(LOOK_EVERY_S)
-        return steps.are_on
+        return steps.are_on or not await self._stage.database.hold_still()
 
     async def _list_dead(self) -> None:
         """Ask, as an operator does, what has died."""

@@ -44,8 +44,12 @@ where state = 'running' or state = 'queued' and run_at < reliq.now() + interval 
 
 _READ: Final = """
 select lsn::text, xid::text::bigint, data
-from pg_logical_slot_get_changes($1, null, null, 'include-timestamp', 'on')
+from pg_logical_slot_peek_changes($1, null, null, 'include-timestamp', 'on')
 """
+
+_GO_ON: Final = "select pg_replication_slot_advance($1, $2::text::pg_lsn)"
+
+_HOLD: Final = "begin; set local lock_timeout = '1s'; lock table reliq.jobs in share mode"
 
 _TABLES: Final = """
 select array_agg(format('%I.%I', schemaname, tablename) order by tablename)
@@ -117,7 +121,9 @@ class Database:
     slot: str
     clock: ClockMap = ClockMap(0, 0)
     _seen: set[str] = field(default_factory=set)
+    _read_to: str | None = None
     _last_t: int = 0
+    _holder: Connection | None = None
     _reading: anyio.Lock = field(default_factory=anyio.Lock)
 
     def dsn_of(self, process: str, port: int | None = None) -> str:
@@ -148,6 +154,32 @@ class Database:
         rows = [await self.ask(_ROWS.format(table=table), table) for table in tables]
         return "".join(f"{found}\n" for found in rows if found)
 
+    async def hold_still(self) -> bool:
+        """
+        Keep every job as it is until the end, if all have come to one; else say False.
+
+        A schedule makes the next job while the last are read: there is no rest but by a lock.
+        """
+        if await self.count_open():
+            return False
+        holder = Connection(self.dsn)
+        try:
+            await holder.do(lambda c: c.execute(_HOLD))
+            if not await holder.do(lambda c: c.fetchval(_OPEN)):
+                self._holder = holder
+        except asyncpg.LockNotAvailableError:
+            pass
+        finally:
+            if self._holder is not holder:
+                await holder.close()
+        return self._holder is not None
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        if self._holder is not None:
+            await self._holder.close()
+        await self.connection.close()
+
     async def map_clock(self) -> ClockMap:
         """Compare the clocks; of several tries the quickest is the most exact."""
 
@@ -167,10 +199,13 @@ class Database:
         """
         Read what was committed since the last call, in the order of the commits.
 
-        A crash of the server sets a slot back: what was read before comes again and is known.
+        The slot passes only what has arrived here, and so loses nothing with a connection. A
+        crash of the server sets it back: what was read before comes again and is known.
         """
         async with self._reading:
-            rows = await self.connection.do(lambda c: c.fetch(_READ, self.slot))
+            rows = await self.connection.do(self._read)
+            if rows:
+                self._read_to = rows[-1]["lsn"]
             found: list[Entry] = []
             lines = [(row["lsn"], row["xid"], row["data"]) for row in rows]
             fresh = [
@@ -182,6 +217,11 @@ class Database:
                 self._last_t = max(self._last_t, self.clock.monotonic(transaction.at))
                 found += entries_of(transaction, self._last_t)
             return found
+
+    async def _read(self, connection: asyncpg.Connection) -> list[asyncpg.Record]:
+        if self._read_to is not None:
+            await connection.execute(_GO_ON, self.slot, self._read_to)
+        return await connection.fetch(_READ, self.slot)
 
 
 @asynccontextmanager
@@ -202,7 +242,7 @@ async def open_database(
         try:
             yield database
         finally:
-            await database.connection.close()
+            await database.close()
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(RECONNECT_S):
             await _drop(admin, name)
