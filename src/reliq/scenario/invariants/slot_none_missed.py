@@ -38,7 +38,8 @@ def _wanted(schedule: ScheduleTerms, before: Entry, after: Entry, lookers: Spans
     """List the slots between two that were taken which the schedule wants as well."""
     every = round(schedule.every_s * DB_SECOND)
     for at in range(before.a["at"] + every, after.a["at"], every):
-        due, over = moment(at, before, after), moment(at + every, before, after)
+        # A clock that was set forward has not shown every moment: the later slot ends the wait.
+        due, over = moment(at, before, after), min(moment(at + every, before, after), after.t)
         if schedule.missed == "all" or lookers.within(due, over):
             yield at
 
