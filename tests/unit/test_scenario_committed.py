@@ -26,6 +26,13 @@ def test_a_null_that_stays_null_is_no_change():
     assert told(ROW, {**ROW, "last_error": None}) == [("statement", None)]
 
 
+def test_a_new_fence_on_a_running_job_is_a_claim():
+    names = ("attempt", "attempts_max", "worker")
+    old = {**ROW, "state": "running", **dict.fromkeys(names, 1)}
+
+    assert told(old, {**old, "fence": 2}) == [("claim", None), ("statement", None)]
+
+
 def test_what_no_other_word_fits_is_a_write_of_its_columns():
     new = {**ROW, "state": "queued", "run_at": 6, "worker": None}
 

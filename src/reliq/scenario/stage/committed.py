@@ -87,7 +87,9 @@ def _moved(old: Row, new: Row, attempts: Mapping[tuple[int, int], Row]) -> Said:
     about = {"job": new["id"], "kind": new["kind"], "fence": new["fence"]}
     until = {"lease_until": new.get("lease_until")}
     match old["state"], new["state"]:
-        case "queued", "running":
+        case ("queued", "running") | ("running", "running") if (
+            old["state"] == "queued" or new["fence"] > old["fence"]
+        ):  # a claim of a running job breaks a promise, but it is a claim
             names = ("attempt", "attempts_max", "worker")
             fields = {name: new[name] for name in names}
             yield "claim", {**about, **fields, "run_at": old["run_at"], **until}
