@@ -23,6 +23,8 @@ select count(*) from pg_stat_activity
 where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0
 """
 
+_BEHIND = "select count(*) from pg_stat_activity where $1::int = any (pg_blocking_pids(pid))"
+
 DOWN_S = 0.5
 """How long a server that was killed stays away."""
 
@@ -109,20 +111,21 @@ async def _locked(what: Pg, scene: Scene) -> AsyncIterator[Bite]:
     """
     Hold locks in a transaction of ours; undone by ending it.
 
-    Hits are the rows, or the table; of the end, the backends that wait for a lock then.
+    Hits are the rows, or the table; of the end, the backends that wait for us then.
     """
-
-    async def waiting() -> int:
-        return int(await scene.stage.database.ask(BLOCKED))
-
     async with _session(scene) as connection:
+        pid = connection.get_server_pid()
+
+        async def waiting() -> int:
+            return int(await scene.stage.database.ask(_BEHIND, pid))
+
         await connection.execute("begin")
         if what.lock_table is not None:
             await connection.execute(f"lock table {what.lock_table} in exclusive mode")
-            hits = 1
+            to, hits = "postgres", 1
         else:
-            hits = len(await connection.fetch(f"{what.lock_rows} for update"))
-        yield Bite("postgres", hits, lasts=True, later=waiting)
+            to, hits = "rows", len(await connection.fetch(f"{what.lock_rows} for update"))
+        yield Bite(to, hits, lasts=True, later=waiting)
 
 
 @asynccontextmanager

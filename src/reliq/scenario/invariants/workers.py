@@ -9,7 +9,8 @@ A worker can work from its first sign in the database on, until a fault hits it,
 stop, it loses the database or it ends. After a fault it can work again from its first claim, or
 its first look for one, after the fault was over. A fault hits the process that it names; one that
 names no process hits all. A worker is idle while it can work, runs fewer attempts than it has
-places, and none that must run alone.
+places, and none that must run alone. Rows that somebody
+locks hit nobody: who waits for them is late.
 """
 
 from bisect import bisect_right
@@ -28,6 +29,7 @@ SUSPECT_AFTER: Final = 2
 """After so many lost leases in a row a job runs alone."""
 
 _SIGNS: Final = frozenset({"claim_jobs", "reap_jobs", "renew_leases"})
+_LOCKED: Final = "rows"
 _STOPPING: Final = ("exited", "worker.draining", "database.away")
 
 Span = tuple[int, int]
@@ -121,7 +123,7 @@ def _able(history: History) -> dict[str, list[tuple[int, int, bool]]]:
 def _breaks(history: History, harms: Sequence[Harm], p: str, known: set[str]) -> Iterator[Span]:
     for harm in harms:
         fault, to = harm.fault, harm.fault.a["to"]
-        if to == p or to not in known:
+        if to == p or (to not in known and to != _LOCKED):
             is_last = fault.a["hits"] and fault.a.get("sig") in {"TERM", "INT", "KILL"}
             yield fault.t, FOREVER if to == p and is_last else harm.until
     backs = [x.t for x in history.of("process", "database.back") if x.p == p]
