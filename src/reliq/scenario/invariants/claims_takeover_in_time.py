@@ -2,7 +2,8 @@
 A lease that lapsed is given back within a reaper's beat, and its job claimed within a poll.
 
 Whatever its owner died of or is frozen in. Judged while another worker can work (`workers.py`):
-nobody else can be late. A job whose attempts are used up is buried instead of claimed.
+nobody else can be late. A lease that its owner ended itself, long after it had lapsed, was taken
+over by nobody. A job whose attempts are used up is buried instead of claimed.
 """
 
 from collections.abc import Iterator
@@ -21,13 +22,11 @@ def check(history: History) -> Iterator[Violation | None]:
     next_claims = {made.i: claim for made, claim in history.waits()}
     for held, _ in history.successions():
         end = held.end
-        if end is not None and end.e != "lease-lost":
-            continue
         seen = end or last
         if seen is None or seen.a["db"] < held.lease_until:
             continue
         late = _late(reapers, held, seen)
-        if late is None and end is not None and end.i in next_claims:
+        if late is None and end is not None and end.e == "lease-lost" and end.i in next_claims:
             late = left_lying(takers, end, next_claims[end.i], history.entries[-1].t)
         yield late
 

@@ -176,7 +176,12 @@ _ONCE: Final[Mapping[tuple[str, str], Key]] = {
     ("process", "lease.lost"): _hold,
     ("upstream", "request"): lambda x: x.a["call"],
     ("upstream", "response"): lambda x: x.a["call"],
-    ("driver", "delivery"): lambda x: (x.a["key"], x.a.get("copy"), x.a.get("try"), x.a.get("began")),
+    ("driver", "delivery"): lambda x: (
+        x.a["key"],
+        x.a.get("copy"),
+        x.a.get("try"),
+        x.a.get("began"),
+    ),
     ("wal", "dead"): lambda x: (x.a["job"], x.a["fence"]),
     ("wal", "event"): lambda x: x.a["event"],
     ("wal", "gone"): lambda x: x.a["job"],
