@@ -82,6 +82,7 @@ class Terms:
     schedule_every_s: float = 30.0
     time_limit_s: float = 300.0
     grace_s: float = 5.0
+    store_deadline_s: float = 5.0
     concurrency: int = 1
     schedules: tuple[ScheduleTerms, ...] = ()
 

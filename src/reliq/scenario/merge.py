@@ -47,6 +47,7 @@ def terms(scenario: Scenario, slack_s: float) -> Terms:
     return Terms(
         **{name: scenario.scaled(value).total_seconds() for name, value in scaled.items()},
         grace_s=config.grace.total_seconds(),
+        store_deadline_s=config.store_deadline.total_seconds(),
         retry_jitter=config.backoff.jitter,
         attempts_max=config.attempts_max,
         concurrency=scenario.system.worker.concurrency,

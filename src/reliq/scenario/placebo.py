@@ -38,18 +38,23 @@ def _kind(load: Load) -> Load:
     enqueue: Enqueue | None = None
     if load.deliver is not None:
         body = _without_harm(load.deliver.body)
-        deliver = load.deliver.model_copy(update={"copies": 1, "body": body})
+        deliver = load.deliver.model_copy(update={"copies": 1, "forged": None, "body": body})
     if load.enqueue is not None:
-        kind = HARMLESS if load.enqueue.kind in _HARMFUL else load.enqueue.kind
-        enqueue = load.enqueue.model_copy(update={"kind": kind})
+        kind = HARMLESS if _is_harmful(load.enqueue.kind) else load.enqueue.kind
+        enqueue = load.enqueue.model_copy(update={"copies": 1, "kind": kind})
     return Load(deliver=deliver, enqueue=enqueue)
+
+
+def _is_harmful(kind: str) -> bool:
+    """Tell what does harm by itself, or has nobody to do it."""
+    return kind in _HARMFUL or not kind.startswith("drill.")
 
 
 def _without_harm(value: Any) -> Any:
     match value:
         case dict():
             return {
-                name: HARMLESS if name == "kind" and part in _HARMFUL else _without_harm(part)
+                name: HARMLESS if name == "kind" and _is_harmful(part) else _without_harm(part)
                 for name, part in value.items()
             }
         case list():

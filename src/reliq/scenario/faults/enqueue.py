@@ -11,4 +11,4 @@ from reliq.scenario.model.steps import Enqueue
 async def harm(what: Enqueue, scene: Scene) -> AsyncIterator[Bite]:
     """Make them."""
     await scene.senders.enqueue(what)
-    yield Bite("queue", what.count)
+    yield Bite("queue", what.count * what.copies)

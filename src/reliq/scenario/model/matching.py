@@ -18,7 +18,7 @@ WORDS: Final[Mapping[Source, tuple[str, ...]]] = {
         "worker.draining", "worker.stopped", "worker.grace_over", "attempt.ended", "lease.lost",
         "leases.not_renewed", "jobs.handed_back", "job.reaped", "job.buried", "settle.delayed",
         "settle.refused", "suspect.isolated", "database.away", "database.back", "wakeup.lost",
-        "slot.enqueued", "delivery.accepted", "delivery.duplicate", "delivery.refused",
+        "kinds.unknown", "slot.enqueued", "delivery.accepted", "delivery.duplicate", "delivery.refused",
         "delivery.not_stored",
     ),
     "upstream": ("request", "response"),

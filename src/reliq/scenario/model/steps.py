@@ -20,7 +20,8 @@ class Deliver(Strict):
     In `key`, `headers` and the texts of `body`, `{i}` is the number of the delivery (from 1),
     `{copy}` that of the copy, `{key}` its key, `{uuid}` a new word each time and `{upstream}` the
     upstream's address. `copies` are sent at once; `until_2xx` is a sender that tries again,
-    `tries` times at most, and gives each try `timeout`.
+    `tries` times at most, and gives each try `timeout`. `forged` ones are signed for another
+    `body`, with another `secret`, or sent to a `source` that nobody knows.
     """
 
     count: int = Field(default=1, ge=1)
@@ -33,12 +34,18 @@ class Deliver(Strict):
     timeout: Real = timedelta(seconds=10)
     headers: dict[str, str] = {}
     body: dict[str, Any] = CALL
+    forged: Literal["body", "secret", "source"] | None = None
 
 
 class Enqueue(Strict):
-    """Make jobs through `reliq.enqueue`, as any program that speaks SQL does."""
+    """
+    Make jobs through `reliq.enqueue`, as any program that speaks SQL does.
+
+    `copies` are programs that ask for the same job at once, each over a connection of its own.
+    """
 
     count: int = Field(default=1, ge=1)
+    copies: int = Field(default=1, ge=1, le=20)
     kind: str = "drill.call"
     payload: dict[str, Any] = {"url": "{upstream}"}
     key: str | None = None

@@ -139,11 +139,6 @@ class Database:
         """Run a statement of ours that may be run twice; return its first value."""
         return await self.connection.do(lambda c: c.fetchval(statement, *values))
 
-    async def row(self, statement: str, *values: object) -> tuple[Any, ...]:
-        """Run a statement of ours that may be run twice; return its one row."""
-        [found] = await self.connection.do(lambda c: c.fetch(statement, *values))
-        return tuple(found)
-
     async def count_open(self) -> int:
         """Count the jobs that have not come to an end, but for those planned far ahead."""
         return int(await self.ask(_OPEN))

@@ -6,6 +6,7 @@ import json
 import random
 import ssl
 import time
+from contextlib import AsyncExitStack
 from itertools import cycle
 from typing import Any, Final
 from uuid import UUID
@@ -15,6 +16,7 @@ import httpx
 
 from reliq.scenario.model.steps import Deliver, Enqueue
 from reliq.scenario.recorder import Recorder
+from reliq.scenario.stage.database import Connection
 from reliq.scenario.stage.stage import Stage
 
 CLIENT_S: Final = 30.0
@@ -49,20 +51,28 @@ class Senders:
                     await anyio.sleep(self._pause(what.every.total_seconds()))
 
     async def enqueue(self, what: Enqueue) -> None:
-        """Make every job, each in a transaction of its own."""
-        run_in_s = self._stage.scenario.seconds(what.run_in)
-        for i in range(1, what.count + 1):
-            words = {"{i}": str(i), "{upstream}": self._stage.upstream_url}
-            payload = json.dumps(filled(what.payload, words))
-            key = None if what.key is None else filled(what.key, words)
-            values = (what.kind, payload, key, run_in_s)
-            job, duplicate = await self._stage.database.row(_ENQUEUE, *values)
-            self._recorder.record(
-                "driver", "enqueued", job=job, duplicate=duplicate,
-                kind=what.kind, key=key,
-            )  # fmt: skip
-            if i < what.count:
-                await anyio.sleep(self._pause(what.every.total_seconds()))
+        """Make every job, each copy in a transaction of its own, all copies at once."""
+        async with AsyncExitStack() as stack:
+            programs = [self._stage.database.connection]
+            programs += [Connection(self._stage.database.dsn) for _ in range(what.copies - 1)]
+            for program in programs[1:]:
+                stack.push_async_callback(program.close)
+            for i in range(1, what.count + 1):
+                async with anyio.create_task_group() as asking:
+                    for program in programs:
+                        asking.start_soon(self._enqueue, what, i, program)
+                if i < what.count:
+                    await anyio.sleep(self._pause(what.every.total_seconds()))
+
+    async def _enqueue(self, what: Enqueue, i: int, program: Connection) -> None:
+        words = {"{i}": str(i), "{upstream}": self._stage.upstream_url}
+        payload = json.dumps(filled(what.payload, words))
+        key = None if what.key is None else filled(what.key, words)
+        values = what.kind, payload, key, self._stage.scenario.seconds(what.run_in)
+        [(job, duplicate)] = await program.do(lambda c: c.fetch(_ENQUEUE, *values))
+        self._recorder.record(
+            "driver", "enqueued", job=job, duplicate=duplicate, kind=what.kind, key=key
+        )
 
     async def _send(self, what: Deliver, i: int, copy: int) -> None:
         for attempt in range(1, what.tries + 1):
@@ -75,9 +85,13 @@ class Senders:
             body = json.dumps({"id": key} | filled(what.body, words)).encode()
             headers = {name: filled(value, words) for name, value in what.headers.items()}
             began = time.monotonic_ns()
-            url = f"{next(self._receivers)}/hooks/drill"
-            outcome = await self._post(url, body, headers, what.timeout.total_seconds())
+            source = "nobody" if what.forged == "source" else "drill"
+            url = f"{next(self._receivers)}/hooks/{source}"
+            signed = {"X-Signature": self._proof(body, what.forged), **headers}
+            outcome = await self._post(url, body, signed, what.timeout.total_seconds())
             about: dict[str, Any] = {"key": key, "copy": copy, "try": attempt, "began": began}
+            if what.forged is not None:
+                about["forged"] = what.forged
             if headers:
                 about["headers"] = fingerprint(headers)
             self._recorder.record("driver", "delivery", **about, **outcome)
@@ -94,8 +108,7 @@ class Senders:
         A 5xx is unknown: the receiver may have stopped waiting for a commit that came later.
         An answer that promises storage without naming an event breaks the promise: event is None.
         """
-        proof = hmac.new(self._stage.secret.encode(), body, hashlib.sha256).hexdigest()
-        own = {"X-Signature": proof, "Content-Type": "application/json"}
+        own = {"Content-Type": "application/json"}
         response = None
         try:
             with anyio.move_on_after(s):
@@ -121,6 +134,12 @@ class Senders:
             "jobs": answer.get("jobs", 0),
             "duplicate": answer.get("duplicate", False),
         }
+
+    def _proof(self, body: bytes, forged: str | None) -> str:
+        """Sign a body, or do what a forger can: sign another one, or with a secret of his own."""
+        secret = self._stage.secret + ("!" if forged == "secret" else "")
+        signed = body + b" " if forged == "body" else body
+        return hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 
     def _pause(self, every_s: float) -> float:
         return every_s * self._dice.uniform(0.5, 1.5)
