@@ -102,14 +102,24 @@ def slower(scenario: Scenario) -> Scenario:
     """
     Return a scenario at a tenth of its timescale.
 
-    Its real times are ten times as long: of the load, the harm, the upstream and the handlers.
+    Its real times are ten times as long: of the load, the harm, the upstream and the handlers,
+    and of the settings that bound real work.
     So everything stands in the same proportion to the leases as before.
     """
     names = ("wall", "load", "steps", "settle")
     changes = {name: _longer(getattr(scenario, name)) for name in names}
-    upstream = scenario.system.model_copy(update={"upstream": _longer(scenario.system.upstream)})
+    config = scenario.system.config
+    real = {
+        name: getattr(config, name) * SLOWER for name in ("grace", "db_budget", "store_deadline")
+    }
+    system = scenario.system.model_copy(
+        update={
+            "upstream": _longer(scenario.system.upstream),
+            "config": config.model_copy(update=real),
+        }
+    )
     copy: Scenario = scenario.model_copy(
-        update={**changes, "system": upstream, "timescale": scenario.timescale / SLOWER}
+        update={**changes, "system": system, "timescale": scenario.timescale / SLOWER}
     )
     return copy
 
