@@ -32,6 +32,8 @@ SCENARIO = load(Path(__file__).parents[2].joinpath("scenarios", "upstream-502-th
 SLOW = {
     "RELIQ_DATABASE_URL": "postgresql://x@127.0.0.1:1/x",
     "RELIQ_DB_BUDGET": "1h",
+    "RELIQ_APP": "reliq.automations.drill:app",
+    "RELIQ_SECRETS__DRILL": "for a test, and long enough to do",
     "RELIQ_LOG": "json",
 }
 """A worker that waits for its database and does nothing else."""
@@ -203,6 +205,18 @@ async def test_copies_are_sent_at_once_and_the_seed_decides_their_words():
     assert words[0] == words[1]
 
 
+@respx.mock
+async def test_deliveries_can_be_seen_to_differ_in_their_headers():
+    respx.post("http://receiver.test/hooks/drill").respond(202, json={"id": 1})
+    recorder = Recorder()
+    for headers in ({"Via": "{uuid}"}, {"Via": "the same"}, {}):
+        await senders(recorder).deliver(Deliver(key="a", copies=2, headers=headers))
+    one, other, same, too, *none = [entry.a.get("headers") for entry in recorder.entries]
+
+    assert one != other != same == too
+    assert none == [None, None]
+
+
 def senders(recorder: Recorder) -> Senders:
     stage = SimpleNamespace(
         receivers=["http://receiver.test"], secret="s", upstream_url="http://up/"
@@ -233,7 +247,7 @@ def test_a_void_run_is_repeated_at_a_tenth_of_its_speed():
     assert again.settle.within == SCENARIO.settle.within * 10
     assert again.load[0].deliver.every == SCENARIO.load[0].deliver.every * 10
     assert again.system.config.lease == SCENARIO.system.config.lease
-    assert again.system.config.grace == SCENARIO.system.config.grace * 10
+    assert again.system.config.store_deadline == SCENARIO.system.config.store_deadline * 10
     assert again.id == SCENARIO.id
 
 

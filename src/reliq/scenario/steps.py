@@ -74,6 +74,7 @@ class Steps:
             fields: dict[str, Any] = {"step": step.id, "do": kind, "to": bite.to, "hits": bite.hits}
             self._recorder.record("fault", "fired", **fields, **bite.about)
             self._tell(f"fault: {step.id}: {kind} {bite.to}, hit {bite.hits}")
+            self._due.update(x.id for x in self._scenario.steps if x.when.after == step.id)
             self._fired[step.id].set()
             if step.when.point is not None and bite.about.get("sig") not in {"KILL", "STOP"}:
                 self._stage.processes.signal(scene.who, "CONT")  # it halted itself, for this

@@ -11,7 +11,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -145,7 +145,8 @@ class Processes:
         """End whatever still runs."""
         for running in self._running.values():
             if running.is_up:
-                os.kill(running.child.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it ended, and nobody has told us yet
+                    os.kill(running.child.pid, signal.SIGKILL)
             await running.child.wait()
 
     async def _spawn(
