@@ -29,6 +29,8 @@ ENDS: Final = ("succeeded", "failed", "again", "release", "lease-lost")
 FOREVER: Final = 2**63 - 1
 """A moment after every `t`."""
 
+_LOAD: Final = frozenset({"deliver", "enqueue", "requeue", "release", "heal"})
+
 _TO_QUEUED: Final = ("job", "failed", "again", "release", "lease-lost")
 
 
@@ -223,10 +225,16 @@ class History:
             yield entry, None
 
     def harms(self) -> list[Harm]:
-        """Return every fault and how long it lasted; one that a signal undoes lasts until then."""
+        """
+        Return every fault and how long it lasted; one that a signal undoes lasts until then.
+
+        What a step sends or asks for is load, and harms nobody.
+        """
         harms: list[Harm] = []
         lasting: dict[tuple[str, str], list[int]] = defaultdict(list)
         for entry in self.of("fault", "fired", "healed"):
+            if entry.a.get("do") in _LOAD:
+                continue
             over = "STOP" if entry.a.get("sig") == "CONT" else entry.a["step"]
             if entry.e == "healed" or entry.a.get("sig") == "CONT":
                 for n in lasting.pop((over, entry.a["to"]), ()):

@@ -93,9 +93,7 @@ def _moved(old: Row, new: Row, attempts: Mapping[tuple[int, int], Row]) -> Said:
             names = ("attempt", "attempts_max", "worker")
             fields = {name: new[name] for name in names}
             yield "claim", {**about, **fields, "run_at": old["run_at"], **until}
-        case "running", "running" if new["fence"] == old["fence"] and _changed(old, new) == [
-            "lease_until"
-        ]:
+        case "running", "running" if new["fence"] == old["fence"] and _is_renewed(old, new):
             yield "renew", {**about, **until, "was": old.get("lease_until")}
         case "running", "succeeded" if new["fence"] == old["fence"]:
             yield "succeeded", {**about, "attempt": new["attempt"], **until}
@@ -122,6 +120,12 @@ def _ended(old: Row, new: Row, attempt: Row) -> Said:
     if is_dead:
         reason, error = new.get("dead_reason"), new.get("last_error")
         yield "dead", {**about, "attempt": attempt["attempt"], "reason": reason, "error": error}
+
+
+def _is_renewed(old: Row, new: Row) -> bool:
+    """Whether a lease was moved and nothing else but that the job now runs alone."""
+    columns = set(_changed(old, new))
+    return "lease_until" in columns <= {"lease_until", "alone"}
 
 
 def _changed(old: Row, new: Row) -> list[str]:
