@@ -133,7 +133,7 @@ class Run:
         event, began = next(self._event), self.now * 1_000
         if how == "refused":
             self.say("driver", "", "delivery", key=key, copy=0, **{"try": 0}, outcome="refused",
-                     status=503, began=began)  # fmt: skip
+                     status=503, retry_after="3", began=began)  # fmt: skip
             self.later(200_000, lambda: self.accept(key, event, plans, 1))
         else:
             self.accept(key, event, plans, 0, is_heard=how != "lost")

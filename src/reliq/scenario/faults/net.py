@@ -28,6 +28,12 @@ async def harm(what: Net, scene: Scene) -> AsyncIterator[Bite]:
     async def hits() -> int:
         return sum([await network.hits(each) for each in on])
 
-    yield Bite(to or what.link, await hits(), {"toxic": what.toxic}, lasts=True, later=hits)
+    yield Bite(
+        to or what.link,
+        await hits(),
+        {"toxic": what.toxic, "link": what.link},
+        lasts=True,
+        later=hits,
+    )
     for each in on:
         await (network.up(each) if isinstance(each, str) else network.remove(each))

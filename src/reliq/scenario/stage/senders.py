@@ -122,7 +122,8 @@ class Senders:
             return {"outcome": "unknown", "why": f"no answer in {s:g} s"}
         if not response.is_success:
             outcome = "unknown" if response.is_server_error else "refused"
-            return {"outcome": outcome, "status": response.status_code}
+            again = response.headers.get("retry-after")
+            return {"outcome": outcome, "status": response.status_code, "retry_after": again}
         try:
             answer = response.json()
         except ValueError:
