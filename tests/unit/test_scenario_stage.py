@@ -1,5 +1,7 @@
 """The parts of the stage that need no database: processes and who starts them, senders, steps."""
 
+import hashlib
+import hmac
 import json
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -215,6 +217,28 @@ async def test_deliveries_can_be_seen_to_differ_in_their_headers():
 
     assert one != other != same == too
     assert none == [None, None]
+
+
+@respx.mock
+@pytest.mark.parametrize(
+    ("forged", "source", "is_signed"),
+    [(None, "drill", True), ("body", "drill", False), ("secret", "drill", False),
+     ("source", "nobody", True)],
+)  # fmt: skip
+async def test_a_forger_signs_what_it_cannot_or_goes_to_a_source_that_nobody_knows(
+    forged, source, is_signed
+):
+    route = respx.post(f"http://receiver.test/hooks/{source}")
+    route.respond(503, headers={"Retry-After": "7"})
+    recorder = Recorder()
+
+    await senders(recorder).deliver(Deliver(key="a", forged=forged))
+
+    [sent] = [call.request for call in route.calls]
+    proof = hmac.new(b"s", sent.content, hashlib.sha256).hexdigest()
+    assert (sent.headers["x-signature"] == proof) is is_signed
+    assert recorder.entries[0].a.get("forged") == forged
+    assert recorder.entries[0].a["retry_after"] == "7"
 
 
 def senders(recorder: Recorder) -> Senders:
