@@ -172,7 +172,7 @@ def matrix(kills: Sequence[Kill]) -> str:
         f"{kill.mutant.objects} | {kill.verdicts.count('violated')} of {len(kill.verdicts)} |"
         for kill in kills
     ]
-    return "\n".join([*_TITLE, *rows]) + "\n"
+    return "\n".join([*_TITLE, *rows, *_UNSEEN]) + "\n"
 
 
 _TITLE: Final = (
@@ -183,6 +183,21 @@ _TITLE: Final = (
     "",
     "| mutant | what it breaks | found out by | who objects | seeds |",
     "|---|---|---|---|---|",
+)
+
+
+_UNSEEN: Final = (
+    "",
+    "## Not seen yet",
+    "",
+    "These show only where the harness can count statements, swallow the reply to a commit or kill at",
+    "every crossing; or break what the product does not have yet.",
+    "",
+    "| what would be broken | what it takes to see it |",
+    "|---|---|",
+    "| a commit whose reply was lost is done again, blindly | the reply to that commit swallowed |",
+    "| a slot is marked and its job enqueued in two transactions | a kill between the two |",
+    "| the next job of a group starts while the head is retried | groups |",
 )
 
 
