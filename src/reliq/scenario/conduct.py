@@ -63,9 +63,10 @@ async def conduct(
         conductor = Conductor(scenario, stage, recorder, dice, tell)
         doubts = [doubt async for doubt in conductor.play()]
         drift = clock_drift_s(stage.database.clock, await stage.database.map_clock())
-        recorder.add(await stage.database.committed())
+        # What is said after the last look at what was committed has nothing to be compared with,
+        # and what dies when the stage is torn down does not count.
+        seen = [*recorder.entries, *await stage.database.committed()]
         await keep_rows_and_log(stage, folder)
-        seen = list(recorder.entries)  # what dies when the stage is torn down does not count
     if drift > CLOCK_DRIFT_MAX_S:
         doubts.append(f"the clocks of database and harness moved apart by {drift:.3f} s")
     late_s = max((x.a["by_s"] for x in seen if x.src == "canary"), default=0.0)
