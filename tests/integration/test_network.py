@@ -1,9 +1,13 @@
 """A run's links and faults: how they heal, what they are known to have hit, whose they are."""
 
+import subprocess
+import sys
+
 import pytest
 
 from reliq.errors import HarnessError
 from reliq.scenario.stage.network import open_network
+from reliq.servers.loopback import free_port
 from tests.fixtures.network import HELLO, PROVIDERS, connected, linked, say
 
 pytestmark = pytest.mark.anyio
@@ -107,3 +111,15 @@ async def test_a_server_that_does_not_start_is_quoted(tmp_path):
     with pytest.raises(HarnessError, match=r"(?s)ended with 3.*no luck today"):
         async with open_network("toxiproxy", 7, program=broken):
             pass
+
+
+def test_our_proxy_ends_when_whoever_started_it_is_gone():
+    proxy = subprocess.Popen(
+        [sys.executable, "-m", "reliq.scenario.proxy", f"--port={free_port()}", "--until-eof"],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert proxy.stdin is not None
+
+    proxy.stdin.close()
+
+    assert proxy.wait(timeout=60) == 0

@@ -227,7 +227,8 @@ async def open_network(
     with tempfile.TemporaryDirectory(prefix="reliq-network-") as folder:
         log = Path(folder) / "log"
         if found is None or provider == "builtin":
-            command, env = [sys.executable, "-m", "reliq.scenario.proxy", f"--port={port}"], None
+            ours = ("-m", "reliq.scenario.proxy", f"--port={port}", "--until-eof")
+            command, env = [sys.executable, *ours], None
             witness: Witness = Counters(f"http://{HOST}:{port}")
         else:
             command, env = [str(found), f"-host={HOST}", f"-port={port}"], {"LOG_LEVEL": "trace"}
@@ -245,7 +246,7 @@ async def _running(
         with log.open("ab") as out:
             process = await anyio.open_process(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # its end tells the server that we are gone
                 stdout=out,
                 stderr=out,
                 env=env,
