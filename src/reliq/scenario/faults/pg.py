@@ -23,7 +23,11 @@ select count(*) from pg_stat_activity
 where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0
 """
 
-_BEHIND = "select count(*) from pg_stat_activity where $1::int = any (pg_blocking_pids(pid))"
+_BEHIND = """
+select count(*) from pg_stat_activity
+where datname = current_database() and $1::int = any (pg_blocking_pids(pid))
+"""
+# Others on this server may wait for us, too: to open a slot is to wait for every transaction.
 
 DOWN_S = 0.5
 """How long a server that was killed stays away."""
