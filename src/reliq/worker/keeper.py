@@ -2,7 +2,7 @@
 Keep the leases of all jobs in hand, and stop a handler whose lease cannot be kept.
 
 Renewals go out in one statement per worker, for leases older than a third, so that a short job
-never pays for one and two renewals may fail before a lease ends. Whether the database says
+never pays for one; one renewal may go unanswered, or several be refused, before a lease ends. Whether the database says
 "lost", is away or is silent, a handler is stopped before another worker can claim its job:
 the moment is computed from before the claim or renewal was sent.
 """
