@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -98,11 +99,12 @@ def test_the_placebo_of_a_scenario_is_noticed(reliq):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("lint", "quick.yml"), 0, "1 files, 2 cells: well written"),
+        (("lint", "quick.yml"), 0, "1 file, 2 cells: well written"),
         (("lint", "nothing.yml"), 2, "nothing.yml:1:1: cannot be read"),
         (("run", "."), 2, "wrong.yml:6:12: 'cuont' is not known here: did you mean 'count'?"),
         (("run", "quick.yml", "--slice", "3/2"), 2, "--slice is written I/N"),
         (("run", "quick.yml", "--cell", "status=999"), 2, "no cell 'status=999' here"),
+        (("run", "quick.yml", "--tag", "nope"), 2, "no scenario has the tags nope"),
         (("check", "quick.yml"), 2, "quick.yml:1: no heading of a history"),
         (("mutants", "."), 2, "no patches here"),
         (("plan", "quick.yml", "--seed", "7"), 0, "quick[status=400]: A job fails once (seed 7)"),
@@ -132,3 +134,38 @@ def test_the_scenario_that_the_guide_begins_with_loads_and_holds(reliq, tmp_path
     done = reliq("run", file, "--postgres", "embedded")
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_ctrl_c_ends_a_run_and_all_that_it_started(tmp_path):
+    (tmp_path / "quick.yml").write_text(QUICK)
+    command = [
+        sys.executable,
+        "-m",
+        "reliq",
+        "scenario",
+        "run",
+        "quick.yml",
+        "--postgres",
+        "embedded",
+    ]
+    run = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert run.stdout is not None
+    for line in run.stdout:
+        if "load: sending" in line:
+            break
+    started = _children(run.pid)
+
+    run.send_signal(signal.SIGTERM)
+    _, said = run.communicate(timeout=60)
+
+    assert run.returncode == 130
+    assert "interrupted: what was not told above is not judged" in said
+    assert started
+    assert [pid for pid in started if Path(f"/proc/{pid}").exists()] == []
+
+
+def _children(pid: int) -> list[int]:
+    below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [found for child in map(int, below) for found in (child, *_children(child))]

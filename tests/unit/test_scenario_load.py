@@ -94,6 +94,9 @@ def test_every_cell_of_the_matrix_is_a_scenario_with_its_values_worked_in():
         ("${n * 2", "${n / 0 * 2", "cannot be worked out"),
         ("${n * 2", "${n * * 2", "is no expression"),
         ("only: {how: a}", "only: {who: a}", "'who' is no dimension of the matrix"),
+        ("only: {how: a}", "only: {how: A}", "'A' is none of ['a', 'b']: no cell has this step"),
+        ("status: 500, how: b", "state: 500", "exclude: the matrix has no state=500"),
+        ("{status: [500, 502]", "{status: []", "no cell is left: nothing would be run"),
     ],
 )
 def test_an_expression_that_cannot_be_worked_out_is_told(old, new, said):
@@ -183,6 +186,15 @@ def test_an_invariant_takes_only_the_parameters_it_has():
          "7:18: poll is 17ms at timescale 60: at least 20ms, or the run measures the machine"),
         ("system:\n", "system:\n  postgres: {settings: {lock_timeout: 4ms}}\n",
          "6:39: lock_timeout is below 5ms"),
+        ("e: request}, at_least", "e: request, jop: 1}, at_least",
+         "20:29: expect.sometimes.0.count: upstream request has no 'jop': did you mean 'job'?"),
+        ("e: request}, at_least", 'e: request, job: "=>1"}, at_least',
+         "20:29: expect.sometimes.0.count: job: '=>1' compares nothing"),
+        ("sig: KILL}}", "sig: KILL}}\n    for: 1s", "15:9: this cannot be undone"),
+        ("evt-{i}", "evt-{n}", "11:5: {n} in a key means nothing"),
+        ("do: {signal: {to: worker-1, sig: KILL}}", "do: {net: {link: db, toxic: latency}}",
+         "15:15: steps.0.do.net: latency without latency does nothing"),
+        ("every: 10ms", "every: 2*lease", "11:48: load.0.deliver.every: '2*lease' is no duration"),
         ("e: request}, at_least", "e: reqest}, at_least",
          "20:29: expect.sometimes.0.count: upstream tells of no 'reqest': did you mean 'request'?"),
         ("status: 200", "status: 200, status: 502", "9:29: 'status' occurs twice: keep one"),
@@ -237,3 +249,22 @@ def test_the_error_names_the_file(tmp_path):
         load(file)
 
     assert f"{file}:16:1: 'setle'" in str(caught.value)
+
+
+def test_a_scenario_is_named_as_its_file(tmp_path):
+    file = tmp_path / "another.yml"
+    file.write_text(GOOD)
+
+    with pytest.raises(
+        ScenarioInvalid, match=r"another\.yml:1:11: 'a-name' must be named as its file"
+    ):
+        load(file)
+
+
+@pytest.mark.parametrize("text", [
+    GOOD.replace("timescale: 60", "timescale: .inf"),
+    GOOD.replace("title: A title", "title: &a [*a]"),
+    GOOD.replace("system:\n", "system:\n  postgres: {settings: {lock_timeout: soon}}\n"),
+])  # fmt: skip
+def test_what_cannot_be_worked_out_is_told_and_no_traceback(text):
+    assert problems(text)

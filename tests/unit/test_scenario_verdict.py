@@ -129,6 +129,20 @@ def test_witnesses_that_disagree_make_a_run_void():
     assert judgement.doubts[0].startswith("recorder.consistent")
 
 
+def test_what_was_missed_says_what_was_wanted():
+    result = Result(
+        scenario=SCENARIO, seed=7, judgement=judge(SCENARIO, history(MISS, JOB)), history=None,
+        seconds=1.2, folder=None,
+    )  # fmt: skip
+
+    text = "\n".join(details(result, repeat="again"))
+
+    assert "MISSED fault step kill: hit 0, it hit nobody" in text
+    assert "MISSED sometimes a call: seen 0, wanted at least 1" in text
+    never = judge(SCENARIO, history(JOB))
+    assert never.faults[0].lacks == "its trigger never came"
+
+
 def test_the_worst_verdict_speaks_for_all():
     assert worst(["pass", "void", "vacuous"]) == "void"
     assert worst(["vacuous", "violated", "void"]) == "violated"
@@ -181,8 +195,8 @@ def test_the_json_of_a_result_names_the_witnesses():
         ({"status": [500, 502]}, True),
         ({"status": ">=500"}, True),
         ({"status": "<500"}, False),
-        ({"unheard_of": None}, True),
-        ({"unheard_of": 1}, False),
+        ({"retry_after_s": None}, True),
+        ({"retry_after_s": 1}, False),
         ({"p": ""}, True),
     ],
 )
@@ -252,10 +266,24 @@ def test_what_is_no_history_is_refused(text, said, tmp_path):
 def test_a_broken_line_of_a_history_is_named(tmp_path):
     file = tmp_path / "history.jsonl"
     write_history(file, SCENARIO, 7, history(CALL))
-    file.write_text(file.read_text() + '{"i": 1}\n')
+    heading, _ = file.read_text().splitlines()
+    file.write_text(f'{heading}\n{{"i": 1}}\n')
 
-    with pytest.raises(ScenarioInvalid, match=":3: no entry"):
+    with pytest.raises(ScenarioInvalid, match=":2: no entry"):
         read_history(file)
+
+
+def test_a_history_that_was_cut_short_is_refused(tmp_path):
+    file = tmp_path / "history.jsonl"
+    write_history(file, SCENARIO, 7, history(CALL, ANSWER), ["a doubt"])
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:-1]))
+
+    with pytest.raises(ScenarioInvalid, match="2 entries are told of, 1 there"):
+        read_history(file)
+
+    file.write_text("".join(lines))
+    assert read_history(file)[0]["doubts"] == ["a doubt"]
 
 
 def test_settings_are_scaled_to_real_time():

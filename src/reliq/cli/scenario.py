@@ -1,5 +1,9 @@
 """`reliq scenario …`: break the running system on purpose and judge what is left."""
 
+import os
+import signal
+import sys
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, NoReturn
@@ -8,6 +12,7 @@ import anyio
 import typer
 from rich.console import Console
 
+from reliq.cli.screen import plural
 from reliq.errors import HarnessError, ScenarioInvalid, ServerFailed
 from reliq.servers import IMAGE_DEFAULT, Provider
 
@@ -23,6 +28,7 @@ scenario = typer.Typer(
 
 _USAGE: Final = 2
 _VOID: Final = 4
+_INTERRUPTED: Final = 130
 
 Paths = Annotated[
     list[Path], typer.Argument(metavar="FILE|FOLDER…", help="Scenario files, or folders of them.")
@@ -83,10 +89,7 @@ def run(
     from reliq.scenario.series import items, sliced  # noqa: PLC0415 - see the package's docstring
 
     loaded = _load(paths, tag)
-    if cell:
-        loaded = [(file, each) for file, each in loaded if f"[{cell}]" in each.id]
-        if not loaded:
-            _refuse(f"no cell {cell!r} here: `reliq scenario list` shows them")
+    loaded = _only(loaded, cell)
     if by_exec:
         loaded = [(file, each.model_copy(update={"spawn": "exec"})) for file, each in loaded]
     try:
@@ -116,9 +119,8 @@ def placebo(
 
     cells = first_cells(_load(paths, None))
     series = _series(postgres, image, "builtin", jobs=jobs, keep=False, json=json, resume=False)
-    due = [
-        item.played_as(without_harm(item.scenario)) for item in items(cells, seed=None, repeat=1)
-    ]
+    without = [(file, without_harm(cell)) for file, cell in cells]
+    due = items(without, seed=None, repeat=1)
     verdicts = _played(series, due)
     wrong = [
         f"{item.scenario.id} is {verdict}"
@@ -132,16 +134,16 @@ def placebo(
 
 
 @scenario.command()
-def plan(paths: Paths, *, seed: Seed = None, json: Json = False) -> None:
+def plan(paths: Paths, *, seed: Seed = None, cell: OnlyCell = "", json: Json = False) -> None:
     """Print every resolved step of every cell, and start nothing."""
     from reliq.scenario.plan import planned  # noqa: PLC0415 - see the package's docstring
     from reliq.scenario.run import seed_of  # noqa: PLC0415
 
-    for _, cell in _load(paths, None):
+    for _, each in _only(_load(paths, None), cell):
         if json:
-            typer.echo(cell.model_dump_json(by_alias=True, exclude_defaults=True))
+            typer.echo(each.model_dump_json(by_alias=True, exclude_defaults=True))
             continue
-        for line in planned(cell, seed_of(cell) if seed is None else seed):
+        for line in planned(each, seed_of(each) if seed is None else seed):
             typer.echo(line)
 
 
@@ -166,10 +168,14 @@ def check(
             expected = read_plan(history.with_name("plan.json"), about["cell"])
         else:
             cells = {str(cell.cell): cell for cell in load(expect)}
-            expected = cells.get(str(about["cell"]), next(iter(cells.values())))
+            if (cell := str(about["cell"])) not in cells:
+                _refuse(f"{expect} has no cell {cell}")
+            expected = cells[cell]
+        judgement = judge(expected, found, about["doubts"])
     except ScenarioInvalid as error:
         _refuse(str(error))
-    judgement = judge(expected, found)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        _refuse(f"{history}: an entry lacks what docs/history.md says that it has: {error!r}")
     result = Result(scenario=expected, seed=about["seed"], judgement=judgement, history=found,
                     seconds=0, folder=None)  # fmt: skip
     typer.echo(f"{judgement.verdict}: {expected.id}")
@@ -183,7 +189,7 @@ def lint(paths: Paths) -> None:
     """Say what is wrong with scenario files; exit code 2 if anything is."""
     loaded = _load(paths, None)
     files = {file for file, _ in loaded}
-    typer.echo(f"{len(files)} files, {len(loaded)} cells: well written")
+    typer.echo(f"{plural(len(files), 'file')}, {plural(len(loaded), 'cell')}: well written")
 
 
 @scenario.command(name="list")
@@ -262,7 +268,20 @@ def _load(paths: list[Path], tags: list[str] | None) -> list[tuple[Path, "Scenar
             problems.append(str(error))
     if problems:
         _refuse("\n".join(problems))
-    return [(file, cell) for file, cell in found if not tags or set(tags) <= set(cell.tags)]
+    chosen = [(file, cell) for file, cell in found if not tags or set(tags) <= set(cell.tags)]
+    if not chosen:
+        _refuse(
+            f"no scenario has the tags {', '.join(tags or ())}: `reliq scenario list` shows them"
+        )
+    return chosen
+
+
+def _only(loaded: list[tuple[Path, "Scenario"]], cell: str) -> list[tuple[Path, "Scenario"]]:
+    """Keep the cell that is asked for, if one is."""
+    chosen = [(file, each) for file, each in loaded if not cell or f"[{cell}]" in each.id]
+    if not chosen:
+        _refuse(f"no cell {cell!r} here: `reliq scenario list FILE` shows them")
+    return chosen
 
 
 def _series(
@@ -280,8 +299,14 @@ def _series(
 
 
 def _played(series: "Series", due: "list[Item]") -> "list[Verdict]":
+    # As Ctrl-C: everything that was started is ended before we end.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         return anyio.run(series.play, due)
+    except KeyboardInterrupt:
+        typer.echo("interrupted: what was not told above is not judged", err=True)
+        sys.stdout.flush()
+        os._exit(_INTERRUPTED)  # a thread may still wait for what a second Ctrl-C has cut off
     except (ServerFailed, HarnessError) as error:
         typer.echo(f"void: {error}", err=True)
         raise typer.Exit(_VOID) from error
@@ -294,7 +319,11 @@ def _played(series: "Series", due: "list[Item]") -> "list[Verdict]":
 def _finish(series: "Series", due: "list[Item]") -> NoReturn:
     from reliq.scenario.verdict import EXIT_CODES, worst  # noqa: PLC0415
 
-    raise typer.Exit(EXIT_CODES[worst(_played(series, due))])
+    verdicts = _played(series, due)
+    if len(verdicts) > 1:
+        counted = ", ".join(f"{count} {verdict}" for verdict, count in Counter(verdicts).items())
+        typer.echo(f"{len(verdicts)} runs: {counted}", err=True)
+    raise typer.Exit(EXIT_CODES[worst(verdicts)])
 
 
 def _refuse(text: str) -> NoReturn:

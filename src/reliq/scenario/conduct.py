@@ -43,6 +43,8 @@ class Run:
 
     history: History
     doubts: tuple[str, ...]
+    is_over: bool
+    """Whether it came to its end by itself: what was cut off broke no promise."""
 
 
 async def conduct(
@@ -72,7 +74,8 @@ async def conduct(
     late_s = max((x.a["by_s"] for x in seen if x.src == "canary"), default=0.0)
     if late_s > scenario.scaled(scenario.system.config.lease).total_seconds() / 2:
         doubts.append(f"the machine woke the harness up to {late_s:.3f} s late")
-    return Run(merge(scenario, seen, slack_s=SLACK_S + late_s), tuple(doubts))
+    history = merge(scenario, seen, slack_s=SLACK_S + late_s)
+    return Run(history, tuple(doubts), conductor.is_over)
 
 
 async def keep_rows_and_log(stage: Stage, folder: Path) -> None:
@@ -95,12 +98,12 @@ class Conductor:
     ) -> None:
         self._scenario, self._stage, self._recorder = scenario, stage, recorder
         self._dice, self._tell = dice, tell
+        self.is_over = False
         self._senders = Senders(stage, recorder, dice)
 
     async def play(self) -> AsyncIterator[str]:
         """Play it to the end; yields reasons why the run might prove nothing."""
         wall_s = self._scenario.wall.total_seconds()
-        is_over = False
         async with anyio.create_task_group() as background:
             steps = Steps(
                 self._scenario, self._stage, self._recorder,
@@ -112,9 +115,9 @@ class Conductor:
             steps.start(background)
             with anyio.move_on_after(wall_s):
                 await self._act(steps)
-                is_over = True
+                self.is_over = True
             background.cancel_scope.cancel()
-        if not is_over:
+        if not self.is_over:
             yield f"the run was not over after {wall_s:g} s (wall)"
 
     def _scene(self, who: str, tasks: TaskGroup, steps: Steps) -> Scene:

@@ -18,7 +18,7 @@ from reliq.errors import ScenarioInvalid
 from reliq.scenario import invariants
 from reliq.scenario.fill import cells, fill, unfilled
 from reliq.scenario.model import Scenario
-from reliq.scenario.places import Document, Location, Places, Problem
+from reliq.scenario.places import Document, Location, Place, Places, Problem
 
 _AT_THE_KEY: Final = frozenset({"extra_forbidden"})
 _NOT_FILLED: Final = frozenset({"params", "matrix", "exclude"})
@@ -50,6 +50,9 @@ def load(path: Path) -> list[Scenario]:
 
     """
     found, problems = parse(path)
+    if found and found[0].scenario != path.stem:
+        place = Document(path).places.of(("scenario",))
+        problems = [Problem(place, f"{found[0].scenario!r} must be named as its file: {path.stem}")]
     if problems:
         lines = [f"{place}: {text}" for place, text in sorted(set(problems))]
         raise ScenarioInvalid("\n".join(lines))
@@ -58,7 +61,10 @@ def load(path: Path) -> list[Scenario]:
 
 def parse(path: Path, text: str | None = None) -> tuple[list[Scenario], Sequence[Problem]]:
     """Read a file, or the text that is given in its place: its cells, and every problem."""
-    document = Document(path, text)
+    try:
+        document = Document(path, text)
+    except RecursionError:
+        return [], [Problem(Place(str(path), 1, 1), "it contains itself, or is too deep")]
     content, places = document.content, document.places
     if content is None:
         return [], document.problems
@@ -69,12 +75,23 @@ def parse(path: Path, text: str | None = None) -> tuple[list[Scenario], Sequence
     except (TypeError, AttributeError):
         chosen = [{}]  # the model says what is wrong with the matrix
     found, problems = [], list(document.problems)
+    problems += [Problem(places.of(("exclude",)), text) for text in _wrong_exclusions(content)]
+    if not chosen:
+        problems.append(Problem(places.of(("matrix",)), "no cell is left: nothing would be run"))
     for cell in chosen:
         scenario, more = _cell(content, cell, places)
         problems += more
         if scenario is not None:
             found.append(scenario)
     return ([] if problems else found), problems
+
+
+def _wrong_exclusions(content: dict[str, Any]) -> Iterator[str]:
+    matrix = content.get("matrix") or {}
+    for out in content.get("exclude") or []:
+        for name, value in out.items() if isinstance(out, dict) else ():
+            if name not in matrix or value not in matrix[name]:
+                yield f"exclude: the matrix has no {name}={value}"
 
 
 def _cell(
@@ -85,9 +102,11 @@ def _cell(
         return None, problems
     try:
         scenario = Scenario.model_validate(filled)
+        problems = [Problem(places.of(at), text) for at, text in scenario.problems()]
     except ValidationError as error:
         return None, [_problem(item, places) for item in error.errors(include_url=False)]
-    problems = [Problem(places.of(at), text) for at, text in scenario.problems()]
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        return None, [Problem(places.of(()), f"cannot be worked out: {error}")]
     return scenario.of_cell(cell), [*problems, *_wrong_invariants(scenario, places)]
 
 

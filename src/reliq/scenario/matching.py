@@ -1,14 +1,13 @@
 """Which entries of a history a pattern of a scenario file means."""
 
 import operator
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from reliq.scenario.history import Entry
 from reliq.scenario.model import Pattern, Quantity
+from reliq.scenario.model.matching import COMPARISON
 
-_COMPARISON: Final = re.compile(r"(>=|<=|>|<)\s*(-?\d+(?:\.\d+)?)")
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -71,7 +70,7 @@ def _end(entry: Entry, entries: Sequence[Entry]) -> int:
 def _fits(wanted: object, seen: Any) -> bool:
     if isinstance(wanted, list):
         return seen in wanted
-    comparison = _COMPARISON.fullmatch(wanted) if isinstance(wanted, str) else None
+    comparison = COMPARISON.fullmatch(wanted) if isinstance(wanted, str) else None
     if comparison and isinstance(seen, int | float):
         return _OPERATORS[comparison[1]](seen, float(comparison[2]))
     return bool(seen == wanted)

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
@@ -172,33 +173,8 @@ def matrix(kills: Sequence[Kill]) -> str:
         f"{kill.mutant.objects} | {kill.verdicts.count('violated')} of {len(kill.verdicts)} |"
         for kill in kills
     ]
-    return "\n".join([*_TITLE, *rows, *_UNSEEN]) + "\n"
-
-
-_TITLE: Final = (
-    "# Kill matrix",
-    "",
-    "Broken copies of the product and who finds them out. Written by",
-    "`reliq scenario mutants --seeds 10 --table docs/kill-matrix.md`.",
-    "",
-    "| mutant | what it breaks | found out by | who objects | seeds |",
-    "|---|---|---|---|---|",
-)
-
-
-_UNSEEN: Final = (
-    "",
-    "## Not seen yet",
-    "",
-    "These show only where the harness can count statements, swallow the reply to a commit or kill at",
-    "every crossing; or break what the product does not have yet.",
-    "",
-    "| what would be broken | what it takes to see it |",
-    "|---|---|",
-    "| a commit whose reply was lost is done again, blindly | the reply to that commit swallowed |",
-    "| a slot is marked and its job enqueued in two transactions | a kill between the two |",
-    "| the next job of a group starts while the head is retried | groups |",
-)
+    page = (files("reliq.scenario") / "kill-matrix.md").read_text(encoding="utf-8")
+    return page.replace("{rows}", "\n".join(rows))
 
 
 def _copy(code: Path) -> None:

@@ -1,4 +1,9 @@
-"""The placebo: the same scenario with all harm taken out, which must not pass for tested."""
+"""
+The placebo: the same scenario with all harm taken out, which must not pass for tested.
+
+What is expected stays; that no step hit anybody does not count, for there is none. So it must be noticed by a
+`sometimes` that is not met, or by a promise that had nothing to judge.
+"""
 
 from typing import Any, Final
 

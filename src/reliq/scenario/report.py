@@ -29,9 +29,9 @@ def details(result: Result, *, repeat: str) -> Iterator[str]:
     judgement = result.judgement
     yield from _judged(judgement)
     for bite in judgement.faults:
-        yield f"  {_hit(bite)} fault {bite.what}: hit {bite.count}"
+        yield f"  {_hit(bite)} fault {bite.what}: hit {bite.count}{_lacks(bite)}"
     for bite in judgement.sometimes:
-        yield f"  {_hit(bite)} sometimes {bite.what}: seen {bite.count}"
+        yield f"  {_hit(bite)} sometimes {bite.what}: seen {bite.count}{_lacks(bite)}"
     for doubt in judgement.doubts:
         yield f"  void because {doubt}"
     if result.history is not None:
@@ -131,5 +131,9 @@ def _hit(bite: Bite) -> str:
     return "met   " if bite.is_met else "MISSED"
 
 
+def _lacks(bite: Bite) -> str:
+    return f", {bite.lacks}" if bite.lacks and not bite.is_met else ""
+
+
 def _plain(bite: Bite) -> dict[str, Any]:
-    return {"what": bite.what, "count": bite.count, "is_met": bite.is_met}
+    return {"what": bite.what, "count": bite.count, "is_met": bite.is_met, "lacks": bite.lacks}

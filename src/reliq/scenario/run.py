@@ -26,12 +26,8 @@ SLOWER: Final = 10.0
 """A void run is repeated at a tenth of its timescale: noise is then a tenth of every bound."""
 
 _OF_THE_RIG: Final = (
-    HarnessError,
-    ServerFailed,
-    OSError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-)
+    HarnessError, ServerFailed, OSError, asyncpg.PostgresError, asyncpg.InterfaceError,
+)  # fmt: skip
 Tell = Callable[[str], None]
 
 
@@ -61,13 +57,11 @@ async def run_scenario(
     seed: int,
     runs: Path,
     keep: bool = False,
-    played: Scenario | None = None,
     tell: Tell = lambda _: None,
 ) -> Result:
     """
     Run a scenario once and judge it; a harness that fails makes a void run, not an exception.
 
-    `played` is what is done in its place, when what is expected shall stay (the placebo run).
     `runs/<scenario>/<time>-<seed>/` holds what the run left, if `keep` or unless it passed.
     """
     began_s = time.monotonic()
@@ -75,12 +69,16 @@ async def run_scenario(
     with tempfile.TemporaryDirectory(prefix="reliq-scenario-") as temporary:
         folder = Path(temporary)
         try:
-            run = await conduct(played or scenario, rig=rig, seed=seed, folder=folder, tell=tell)
+            run = await conduct(scenario, rig=rig, seed=seed, folder=folder, tell=tell)
         except (*_OF_THE_RIG, ExceptionGroup) as error:
             judgement = Judgement(verdict="void", doubts=list(_reasons(error)))
         else:
             history = run.history
-            judgement = judge(scenario, history, run.doubts)
+            judgement = (
+                judge(scenario, history, run.doubts)
+                if run.is_over
+                else Judgement(verdict="void", doubts=run.doubts)
+            )
         seconds = time.monotonic() - began_s
         if keep or judgement.verdict != "pass":
             about = {
@@ -89,7 +87,7 @@ async def run_scenario(
             }  # fmt: skip
             write_run(folder, scenario, about)
             if history is not None:
-                write_history(folder / "history.jsonl", scenario, seed, history)
+                write_history(folder / "history.jsonl", scenario, seed, history, judgement.doubts)
                 _draw(folder / "timeline.html", scenario, seed, history, judgement)
             kept = _keep(folder, runs / scenario.scenario, seed)
     return Result(
@@ -136,7 +134,9 @@ def _longer(part: Any) -> Any:
             return part.model_copy(update={name: _longer(getattr(part, name)) for name in names})
         case dict():
             return {
-                name: value * SLOWER if name == "s" else _longer(value)
+                name: value * SLOWER
+                if name == "s" and isinstance(value, int | float)
+                else _longer(value)
                 for name, value in part.items()
             }
         case list():

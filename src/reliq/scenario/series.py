@@ -21,16 +21,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One run that is to be: a cell of a file, with a seed; `played` in its place, if given."""
+    """One run that is to be: a cell of a file, with a seed."""
 
     file: Path
     scenario: Scenario
     seed: int
-    played: Scenario | None = None
-
-    def played_as(self, played: Scenario) -> "Item":
-        """Return it so that something else is done than what is expected."""
-        return replace(self, played=played)
 
 
 class Screen(Protocol):
@@ -128,7 +123,7 @@ class Series:
     async def _run(self, rig: Rig, item: Item) -> Verdict:
         result = await run_scenario(
             item.scenario, rig=rig, seed=item.seed, runs=self.runs, keep=self.keep,
-            played=item.played, tell=lambda text: self.screen.tell(item, text),
+            tell=lambda text: self.screen.tell(item, text),
         )  # fmt: skip
         self.screen.show(item, result, repeat_command(item.file, result, self.provider))
         verdict = result.judgement.verdict

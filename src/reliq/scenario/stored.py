@@ -1,7 +1,7 @@
 """A history in a file: a heading, then one entry a line."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,14 @@ from reliq.scenario.history import Entry, History, Terms
 from reliq.scenario.model import Scenario
 
 
-def write_history(path: Path, scenario: Scenario, seed: int, history: History) -> None:
-    """Write it, with the terms under which it came about."""
+def write_history(
+    path: Path, scenario: Scenario, seed: int, history: History, doubts: Sequence[str] = ()
+) -> None:
+    """Write it, with the terms under which it came about and why it might prove nothing."""
     heading = {
         "scenario": scenario.scenario, "cell": dict(scenario.cell), "seed": seed,
-        "terms": history.terms.plain(),
+        "terms": history.terms.plain(), "doubts": list(doubts),
+        "entries": len(history.entries),
     }  # fmt: skip
     lines = [json.dumps(heading), *(entry.line() for entry in history.entries)]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -39,13 +42,16 @@ def read_history(path: Path) -> tuple[dict[str, Any], History]:
         heading, *lines = path.read_text(encoding="utf-8").splitlines()
         about = json.loads(heading)
         terms = Terms.of(about["terms"])
+        about = {"cell": {}, "doubts": [], **about, "seed": int(about["seed"])}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ScenarioInvalid(f"{path}:1: no heading of a history: {error!r}") from error
+    if about.get("entries", len(lines)) != len(lines):
+        raise ScenarioInvalid(f"{path}: {about['entries']} entries are told of, {len(lines)} there")
     entries = []
     for n, line in enumerate(lines, 2):
         try:
             entries.append(_entry(json.loads(line)))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ScenarioInvalid(f"{path}:{n}: no entry of a history: {error!r}") from error
     return about, History(entries=entries, terms=terms)
 

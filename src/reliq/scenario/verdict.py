@@ -47,6 +47,8 @@ class Bite:
     what: str
     count: int
     is_met: bool
+    lacks: str = ""
+    """What was wanted, or why it did not come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +110,7 @@ def _seen(wanted: Sometimes, history: History) -> Bite:
     else:
         assert wanted.count is not None  # noqa: S101 - the model demands one of the two
         n = count(wanted.count, history.entries)
-    return Bite(wanted.what, n, wanted.is_met(n))
+    return Bite(wanted.what, n, wanted.is_met(n), f"wanted {wanted.bounds}")
 
 
 def _never(scenario: Scenario, history: History) -> Iterator[Finding]:
@@ -122,15 +124,17 @@ def _never(scenario: Scenario, history: History) -> Iterator[Finding]:
 
 
 def _faults(scenario: Scenario, history: History) -> Iterator[Bite]:
-    hits = Counter[str]()
+    hits: dict[str, int] = {}
     for fault in history.of("fault", "fired", "healed"):
-        hits[fault.a["step"]] = max(hits[fault.a["step"]], fault.a["hits"])
+        hits[fault.a["step"]] = max(hits.get(fault.a["step"], 0), fault.a["hits"])
     for step in scenario.steps:
-        yield Bite(f"step {step.id}", hits[step.id], hits[step.id] > 0 or step.may_miss is not None)
+        count = hits.get(step.id, 0)
+        lacks = "it hit nobody" if step.id in hits else "its trigger never came"
+        yield Bite(f"step {step.id}", count, count > 0 or step.may_miss is not None, lacks)
     replies = Counter[int](reply.a["rule"] for reply in history.of("upstream", "response"))
     for n, rule in enumerate(scenario.system.upstream):
         what = f"upstream rule {n + 1} ({rule.reply.status})"
-        yield Bite(what, replies[n], replies[n] > 0)
+        yield Bite(what, replies[n], replies[n] > 0, "no call was left for it")
 
 
 def faults_before(history: History, entry: Entry) -> list[Entry]:

@@ -8,7 +8,7 @@ over by nobody. A job whose attempts are used up is buried instead of claimed.
 
 from collections.abc import Iterator
 
-from reliq.scenario.history import Entry, History, Holding, moment
+from reliq.scenario.history import DB_SECOND, Entry, History, Holding, moment
 from reliq.scenario.invariants.kind import Invariant, Violation
 from reliq.scenario.invariants.workers import BEAT_SPREAD, Spans, able, idle, left_lying
 
@@ -25,10 +25,19 @@ def check(history: History) -> Iterator[Violation | None]:
         seen = end or last
         if seen is None or seen.a["db"] < held.lease_until:
             continue
-        late = _late(reapers, held, seen)
+        late = _late(reapers, held, seen) or _postponed(held)
         if late is None and end is not None and end.e == "lease-lost" and end.i in next_claims:
             late = left_lying(takers, end, next_claims[end.i], history.entries[-1].t)
         yield late
+
+
+def _postponed(held: Holding) -> Violation | None:
+    """Whether a lost job was given back for later: it is due at once."""
+    end = held.end
+    if end is None or end.e != "lease-lost" or (end.a.get("run_at") or 0) <= end.a["db"]:
+        return None
+    after_s = (end.a["run_at"] - end.a["db"]) / DB_SECOND
+    return Violation(f"job {held.job} was given back for {after_s:.3f} s later", (held.claim, end))
 
 
 def _late(reapers: Spans, held: Holding, seen: Entry) -> Violation | None:

@@ -9,6 +9,7 @@ from reliq.scenario.invariants.kind import Invariant, Violation
 def check(history: History) -> Iterator[Violation | None]:
     """Judge every job that died before the list was asked for."""
     listed = {entry.a["job"]: entry for entry in history.of("driver", "dead-listed")}
+    told = {x.a["job"]: x for x in history.of("process", "job.buried") if x.a.get("error")}
     gone = {entry.a["job"]: entry for entry in history.of("wal", "gone")}
     asked = max((entry.t for entry in listed.values()), default=FOREVER)
     slack = round(history.terms.slack_s * SECOND)
@@ -22,6 +23,8 @@ def check(history: History) -> Iterator[Violation | None]:
         elif entry.a["reason"] != dead.a["reason"] or not entry.a["error"]:
             text = f"job {job} is listed with reason {entry.a['reason']}, error {entry.a['error']}"
             yield Violation(f"{text}, and died of {dead.a['reason']}", (dead, entry))
+        elif (said := told.get(job)) and said.a["error"] != dead.a["error"]:
+            yield Violation(f"job {job} is kept with another error than it died of", (dead, said))
         else:
             yield None
 

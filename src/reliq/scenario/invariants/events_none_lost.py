@@ -1,5 +1,5 @@
 """
-A delivery that was answered 2xx is stored, with all the jobs that the answer named.
+A delivery that was answered 2xx is stored, with all the jobs that it asked for.
 
 Stored before the answer, that is. What was refused, or never answered, may be there or not.
 """
@@ -26,12 +26,19 @@ def check(history: History) -> Iterator[Violation | None]:
         elif delivery.seconds_to(event) > history.terms.slack_s:
             late = f"{delivery.seconds_to(event):.3f} s"
             yield Violation(f"{key} was accepted {late} before it was stored", (delivery, event))
-        elif not delivery.a["duplicate"] and jobs[event.a["event"]] != delivery.a["jobs"]:
-            has = jobs[event.a["event"]]
-            text = f"{key} was answered {delivery.a['jobs']} jobs and has {has}"
+        elif not _is_whole(delivery, has := jobs[event.a["event"]]):
+            asked = delivery.a.get("asked", "?")
+            text = f"{key} asked for {asked} jobs, was answered {delivery.a['jobs']} and has {has}"
             yield Violation(text, (delivery, event))
         else:
             yield None
+
+
+def _is_whole(delivery: Entry, has: int) -> bool:
+    """Compare the jobs that are there with those asked for, and with those answered."""
+    if not delivery.a["duplicate"] and delivery.a["jobs"] != has:
+        return False
+    return bool(delivery.a.get("asked", has) == has)
 
 
 def is_later(job: Entry) -> bool:

@@ -13,6 +13,7 @@ from reliq.scenario.invariants.kind import Invariant, Violation
 def check(history: History) -> Iterator[Violation | None]:
     """Judge every call but the first of each job, and every key that two jobs used."""
     owners: dict[str, tuple[int, Entry]] = {}
+    roots: dict[int, Entry] = {}
     letters = {x.a["job"]: x.a.get("requeued_from") for x in history.of("wal", "job")}
     for job, calls in history.calls().items():
         first, root = calls[0].request, job
@@ -21,6 +22,8 @@ def check(history: History) -> Iterator[Violation | None]:
         owner, holder = owners.setdefault(first.a["key"], (root, first))
         if not first.a["key"]:
             yield Violation(f"job {job} called without a key", (first,))
+        elif (old := roots.setdefault(root, first)).a["key"] != first.a["key"]:
+            yield Violation(f"job {job} was made of job {root} with another key", (old, first))
         elif owner != root:
             yield Violation(f"jobs {holder.a['job']} and {job} share a key", (holder, first))
         for call in calls[1:]:

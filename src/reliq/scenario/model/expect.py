@@ -45,6 +45,12 @@ class Sometimes(Strict):
             raise ValueError("say how often: at_least, at_most or exactly")
         return self
 
+    @property
+    def bounds(self) -> str:
+        """Say in words how often it is wanted."""
+        words = {"at least": self.at_least, "at most": self.at_most, "exactly": self.exactly}
+        return ", ".join(f"{word} {n}" for word, n in words.items() if n is not None)
+
     def is_met(self, count: int) -> bool:
         """Compare a count with what is wanted."""
         return (

@@ -1,32 +1,24 @@
 """Patterns: which entries of a history a file means."""
 
 import difflib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
 from typing import Any, Final, Literal, Self
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Source = Literal["wal", "process", "upstream", "driver", "fault", "canary"]
 
-WORDS: Final[Mapping[Source, tuple[str, ...]]] = {
-    "wal": (
-        "event", "job", "claim", "renew", "succeeded", "failed", "again", "release",
-        "lease-lost", "dead", "write", "gone", "effect", "slot", "statement",
-    ),
-    "process": (
-        "started", "ready", "exited", "drill.started", "drill.ended", "drill.point",
-        "worker.draining", "worker.stopped", "worker.grace_over", "attempt.ended", "lease.lost",
-        "leases.not_renewed", "jobs.handed_back", "job.reaped", "job.buried", "settle.delayed",
-        "settle.refused", "suspect.isolated", "database.away", "database.back", "wakeup.lost",
-        "kinds.unknown", "slot.enqueued", "delivery.accepted", "delivery.duplicate", "delivery.refused",
-        "delivery.not_stored",
-    ),
-    "upstream": ("request", "response"),
-    "driver": ("delivery", "enqueued", "requeued", "dead-listed"),
-    "fault": ("fired", "healed"),
-    "canary": ("late",),
-}  # fmt: skip
+_SPOKEN: Final[Mapping[Source, Mapping[str, str | None]]] = yaml.safe_load(
+    (files("reliq.scenario.model") / "words.yml").read_text(encoding="utf-8")
+)
+WORDS: Final[Mapping[Source, tuple[str, ...]]] = {src: tuple(e) for src, e in _SPOKEN.items()}
 """What each witness speaks of; a pattern with another word would never fit anything."""
+
+_ALWAYS: Final[Mapping[Source, str]] = {"wal": "xid stmt db"}
+COMPARISON: Final = re.compile(r"(>=|<=|>|<)\s*(-?\d+(?:\.\d+)?)")
 
 
 class Pattern(BaseModel):
@@ -43,7 +35,22 @@ class Pattern(BaseModel):
             near = difflib.get_close_matches(self.e, words, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"it tells of {', '.join(words)}"
             raise ValueError(f"{self.src} tells of no {self.e!r}: {hint}")
+        for problem in self._wrong():
+            raise ValueError(problem)
         return self
+
+    def _wrong(self) -> Iterator[str]:
+        """Say which fields or values can never fit: under `never` they would hold for ever."""
+        own = _SPOKEN[self.src][self.e]
+        known = ["p", *_ALWAYS.get(self.src, "").split(), *(own or "").split()]
+        for name, wanted in self.fields.items():
+            if own is not None and name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
+                yield f"{self.src} {self.e} has no {name!r}: {hint}"
+            compares = isinstance(wanted, str) and re.match(r"[<>=]", wanted)
+            if compares and not COMPARISON.fullmatch(wanted):
+                yield f"{name}: {wanted!r} compares nothing: write '>=2', '<2', '>2' or '<=2'"
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """One file, as one cell of its matrix."""
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final, Literal
@@ -33,7 +34,7 @@ class Scenario(Strict):
     matrix: dict[str, list[Any]] = {}
     exclude: list[dict[str, Any]] = []
     seed: int | Literal["name"] = "name"
-    timescale: float = Field(default=1000.0, gt=0)
+    timescale: float = Field(default=1000.0, ge=0.01, le=1_000_000)
     wall: Real = timedelta(seconds=30)
     spawn: Literal["fork", "exec"] = "fork"
     isolation: Literal["database", "server"] = "database"
@@ -116,11 +117,29 @@ class Scenario(Strict):
             if name.endswith("_timeout") and _server_timeout(text) < SERVER_TIMEOUT_MIN:
                 said = f"{name} is below {format_duration(SERVER_TIMEOUT_MIN)}"
                 yield ("system", "postgres", "settings", name), said
+        yield from self._problems_of_loads()
         seen: set[str] = set()
         for n, step in enumerate(self.steps):
             for at, text in self._problems_of(step, seen):
                 yield ("steps", n, *at), text
             seen.add(step.id)
+
+    def _problems_of_only(self, step: Step) -> Iterator[Problem]:
+        for name, value in step.only.items():
+            if name not in self.matrix:
+                yield ("only",), f"{name!r} is no dimension of the matrix"
+            elif value not in self.matrix[name]:
+                yield (
+                    ("only", name),
+                    f"{value!r} is none of {self.matrix[name]}: no cell has this step",
+                )
+
+    def _problems_of_loads(self) -> Iterator[Problem]:
+        for n, load in enumerate(self.load):
+            key = load.deliver.key if load.deliver else load.enqueue.key if load.enqueue else None
+            for word in re.findall(r"\{\w*\}", key or ""):
+                if word not in {"{i}", "{copy}"}:
+                    yield ("load", n), f"{word} in a key means nothing: write {{i}} or {{copy}}"
 
     def _problems_of(self, step: Step, before: set[str]) -> Iterator[Problem]:
         if step.id in before:
@@ -138,9 +157,9 @@ class Scenario(Strict):
         for at, name in ((("when", "after"), step.when.after), (("do", "heal"), do.heal)):
             if name is not None and name not in ids:
                 yield at, f"no step {name!r}: there are {', '.join(sorted(ids))}"
-        for name in step.only:
-            if name not in self.matrix:
-                yield ("only",), f"{name!r} is no dimension of the matrix"
+        yield from self._problems_of_only(step)
+        if (step.for_ or step.until) and not do.can_be_undone:
+            yield ("do",), "this cannot be undone: take `for` and `until` away"
         if do.pg and (do.pg.restart or do.pg.freeze or do.pg.squat) and self.isolation != "server":
             yield ("do", "pg"), "others use this server: write `isolation: server`"
 

@@ -116,6 +116,14 @@ class Net(Strict):
     size_variation: int | None = Field(default=None, ge=0)
     delay: Real | None = None
 
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        needs = {"latency": "latency", "limit_data": "bytes", "bandwidth": "rate",
+                 "slicer": "average_size", "slow_close": "delay"}.get(self.toxic)  # fmt: skip
+        if needs is not None and getattr(self, needs) is None:
+            raise ValueError(f"{self.toxic} without {needs} does nothing: add `{needs}: …`")
+        return self
+
     def attributes(self) -> dict[str, int]:
         """Return Toxiproxy's attributes: milliseconds, microseconds for a slicer's delay, bytes."""
         found: dict[str, int] = {}
@@ -182,6 +190,17 @@ class Do(Strict):
     @model_validator(mode="after")
     def _one(self) -> Self:
         return _exactly_one(self, "action")
+
+    @property
+    def can_be_undone(self) -> bool:
+        """Whether the harm lasts until somebody undoes it."""
+        if self.signal is not None:
+            return self.signal.sig == "STOP"
+        if self.pg is not None:
+            lasting = self.pg.freeze or self.pg.hold_snapshot or self.pg.every
+            named = (self.pg.lock_rows, self.pg.lock_table, self.pg.squat)
+            return bool(lasting) or any(each is not None for each in named)
+        return self.net is not None or self.upstream is not None
 
     @property
     def kind(self) -> str:

@@ -23,7 +23,7 @@ from reliq.domain.duration import format_duration, parse_duration
 UNITS: Final = ("lease", "poll", "reap", "slot", "backoff", "grace")
 """Settings of the product that a length may be a multiple of."""
 
-_REAL: Final = r"\d+(?:\.\d+)?(?:us|ms|s|m|h|d)"
+_REAL: Final = r"(?:\d+(?:\.\d+)?(?:us|ms|s|m|h|d))+"
 _LENGTH: Final = re.compile(rf"(\d+(?:\.\d+)?)\s*\*\s*({'|'.join(UNITS)})(?:\s*\+\s*({_REAL}))?")
 _HOW: Final = "write it with its unit, as 40ms, 2s or 5m"
 
@@ -39,7 +39,11 @@ def _real(value: object) -> timedelta:
         return value
     if not isinstance(value, str) or value.strip().replace(".", "").isdigit():
         raise ValueError(f"{value!r} is no duration: {_HOW}")
-    return parse_duration(value)
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        more = ", and no multiple here" if "*" in value else ""
+        raise ValueError(f"{value!r} is no duration: {_HOW}{more}") from error
 
 
 Real = Annotated[

@@ -82,7 +82,8 @@ class Senders:
                 "{upstream}": self._stage.upstream_url,
                 "{uuid}": str(UUID(int=self._dice.getrandbits(128))),
             }  # fmt: skip
-            body = json.dumps({"id": key} | filled(what.body, words)).encode()
+            content = filled(what.body, words)
+            body = json.dumps({"id": key} | content).encode()
             headers = {name: filled(value, words) for name, value in what.headers.items()}
             began = time.monotonic_ns()
             source = "nobody" if what.forged == "source" else "drill"
@@ -90,6 +91,7 @@ class Senders:
             signed = {"X-Signature": self._proof(body, what.forged), **headers}
             outcome = await self._post(url, body, signed, what.timeout.total_seconds())
             about: dict[str, Any] = {"key": key, "copy": copy, "try": attempt, "began": began}
+            about["asked"] = len(content.get("jobs", ()))
             if what.forged is not None:
                 about["forged"] = what.forged
             if headers:

@@ -184,12 +184,17 @@ def _wire(connection: h11.Connection, reply: Reply) -> tuple[bytes, bytes]:
 
 def _retry_after_s(reply: Reply) -> float | None:
     """Return for how long a reply asks to be left alone; a date counts from the reply's own."""
-    if reply.retry_after is None or reply.retry_after.isdigit():
-        return None if reply.retry_after is None else float(reply.retry_after)
+    if reply.retry_after is None:
+        return None
+    if reply.retry_after.isascii() and reply.retry_after.isdigit():
+        return float(reply.retry_after)
     sent = next((value for name, value in reply.headers.items() if name.lower() == "date"), None)
     if sent is None:
         return None
-    pause = parsedate_to_datetime(reply.retry_after) - parsedate_to_datetime(sent)
+    try:
+        pause = parsedate_to_datetime(reply.retry_after) - parsedate_to_datetime(sent)
+    except ValueError:  # it asks for nothing that can be understood
+        return None
     return max(0.0, pause.total_seconds())
 
 

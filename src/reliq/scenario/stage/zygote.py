@@ -46,7 +46,8 @@ def main() -> None:
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     children: set[int] = set()
-    control.send(b'{"ready": true}')
+    with suppress(OSError):  # who started us may be gone already: the loop sees it
+        control.send(b'{"ready": true}')
     while True:
         places: list[Any] = [control, ended]
         readable = select.select(places, [], [])[0]
