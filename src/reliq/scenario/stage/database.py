@@ -35,7 +35,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PAUSE_S: Final = 0.02
 _LOST: Final = (OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError,
                 asyncpg.CannotConnectNowError, asyncpg.AdminShutdownError,
-                asyncpg.TooManyConnectionsError)  # fmt: skip
+                asyncpg.TooManyConnectionsError, asyncpg.InternalClientError)  # fmt: skip
+"""The last is what asyncpg makes of a server that crashed in the middle of an answer."""
+
 
 _OPEN: Final = """
 select count(*) from reliq.jobs
@@ -100,6 +102,9 @@ class Connection:
                     except _LOST:
                         await self._drop()
                         await anyio.sleep(_PAUSE_S)
+                    except anyio.get_cancelled_exc_class():
+                        await self.close()  # in the middle of an answer
+                        raise
 
     async def close(self) -> None:
         """Close it, whatever state it is in."""
