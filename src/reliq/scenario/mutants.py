@@ -138,7 +138,7 @@ async def kill(
     async with patched(mutant) as code:
         runs = code / "runs"
         runs.mkdir()
-        async with open_rig(provider, image=image, folder=runs, code=code, server=server) as rig:
+        async with open_rig(provider, image=image, code=code, server=server) as rig:
             for n in range(seeds):
                 seed = seed_of(mutant.scenario) + n
                 result = await run_scenario(mutant.scenario, rig=rig, seed=seed, runs=runs)

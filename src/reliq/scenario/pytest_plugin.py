@@ -133,7 +133,6 @@ def _player(config: pytest.Config) -> Play:
                 config.getoption("--chaos-postgres"),
                 image=config.getoption("--chaos-image"),
                 proxy=config.getoption("--chaos-proxy"),
-                folder=runs,
             )
         )
         rig = stack.enter_context(opening)

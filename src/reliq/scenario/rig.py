@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
@@ -128,14 +129,13 @@ class Rig:
 async def open_rig(
     provider: Provider,
     *,
-    folder: Path,
     image: str = IMAGE_DEFAULT,
     proxy: Proxy = "auto",
     code: Path = INSTALLED,
     server: PostgresServer | None = None,
 ) -> AsyncIterator[Rig]:
     """
-    Start what runs share, or use the server that is given; `folder` takes logs.
+    Start what runs share, or use the server that is given.
 
     Raises:
         HarnessError: a part did not start (also inside an ExceptionGroup).
@@ -143,6 +143,7 @@ async def open_rig(
 
     """
     async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="reliq-rig-")))
         fork = await stack.enter_async_context(by_fork(code))
         if server is None:
             server = await stack.enter_async_context(open_server(provider, image))

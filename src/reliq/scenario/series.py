@@ -96,9 +96,7 @@ class Series:
         passed = self._passed() if self.resume else set()
         verdicts: dict[int, Verdict] = {}
         self.runs.mkdir(parents=True, exist_ok=True)
-        async with open_rig(
-            self.provider, folder=self.runs, image=self.image, proxy=self.proxy
-        ) as rig:
+        async with open_rig(self.provider, image=self.image, proxy=self.proxy) as rig:
             limiter, void = anyio.CapacityLimiter(self.jobs), []
 
             async def one(n: int, item: Item) -> None:
