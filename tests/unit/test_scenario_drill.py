@@ -1,4 +1,3 @@
-import json
 import os
 import signal
 from contextlib import asynccontextmanager
@@ -10,8 +9,8 @@ import anyio.lowlevel
 import httpx
 import pytest
 import respx
+import structlog
 
-from reliq import logs
 from reliq.app import Job
 from reliq.automations import drill
 from reliq.domain.event import Delivery
@@ -111,13 +110,12 @@ async def test_a_stubborn_job_calls_and_writes_although_it_is_told_to_stop():
     assert written == [(7, "event:1:call:1", 2)]
 
 
-async def test_a_handler_says_when_it_begins_and_how_it_ends(capsys):
-    logs.configure("json")
-    with pytest.raises(TemporaryError):
-        await drill.told(drilling(), drill.fail, job("drill.fail"))
-    await drill.told(drilling(), drill.noop, job("drill.noop"))
+async def test_a_handler_says_when_it_begins_and_how_it_ends():
+    with structlog.testing.capture_logs() as said:
+        with pytest.raises(TemporaryError):
+            await drill.told(drilling(), drill.fail, job("drill.fail"))
+        await drill.told(drilling(), drill.noop, job("drill.noop"))
 
-    said = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(line["event"], line.get("how")) for line in said] == [
         ("drill.started", None), ("drill.ended", "raised"),
         ("drill.started", None), ("drill.ended", "done"),
@@ -125,12 +123,12 @@ async def test_a_handler_says_when_it_begins_and_how_it_ends(capsys):
     assert {(line["job_id"], line["attempt"]) for line in said} == {(7, 2)}
 
 
-async def test_a_process_halts_at_a_point_that_somebody_waits_for(monkeypatch, capsys):
-    logs.configure("json")
+async def test_a_process_halts_at_a_point_that_somebody_waits_for(monkeypatch):
     halted = []
     monkeypatch.setattr(os, "kill", lambda pid, sig: halted.append((pid, sig)))
 
-    await drill.told(drilling(None, "started", "elsewhere"), drill.noop, job("drill.noop"))
+    with structlog.testing.capture_logs():
+        await drill.told(drilling(None, "started", "elsewhere"), drill.noop, job("drill.noop"))
 
     assert halted == [(os.getpid(), signal.SIGSTOP)]
 

@@ -299,7 +299,8 @@ def _series(
 
 
 def _played(series: "Series", due: "list[Item]") -> "list[Verdict]":
-    # As Ctrl-C: everything that was started is ended before we end.
+    # Both end everything that was started before we end; a shell may have told us to ignore the one.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         return anyio.run(series.play, due)
