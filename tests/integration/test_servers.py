@@ -25,9 +25,10 @@ from tests.fixtures.postgres import IMAGE, PROVIDER, ask, fetch_value
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has another account to run as")
 
 PROGRAM = """
-import sys
+import signal, sys
 from pathlib import Path
 from reliq.servers import open_server
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
 with open_server("embedded", folder=Path(sys.argv[1]), parameters={"cluster_name": sys.argv[2]}):
     print("started", flush=True)
     sys.stdin.read()
