@@ -8,6 +8,7 @@ can be cut at any byte.
 
 import hashlib
 import math
+import os
 import socket
 import struct
 from collections import Counter
@@ -199,8 +200,13 @@ def _retry_after_s(reply: Reply) -> float | None:
 
 
 def _reset(stream: SocketStream) -> bool:
+    """Reset the connection now: another file takes the socket's place, and its last holder is gone."""
     raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - not Django's
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    with open(os.devnull, "r+b", buffering=0) as nothing:  # noqa: PTH123
+        os.dup2(
+            nothing.fileno(), raw.fileno()
+        )  # to close the stream would send an orderly end first
     return False
 
 
