@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import anyio
 import typer
@@ -26,9 +26,8 @@ scenario = typer.Typer(
     name="scenario", help="Break the running system and judge what is left.", no_args_is_help=True
 )
 
-_USAGE: Final = 2
-_VOID: Final = 4
-_INTERRUPTED: Final = 130
+
+_USAGE, _VOID, _INTERRUPTED = 2, 4, 130
 
 Paths = Annotated[
     list[Path], typer.Argument(metavar="FILE|FOLDER…", help="Scenario files, or folders of them.")

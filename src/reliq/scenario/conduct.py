@@ -26,7 +26,7 @@ from reliq.scenario.rig import Rig
 from reliq.scenario.stage.database import ClockMap
 from reliq.scenario.stage.senders import Senders
 from reliq.scenario.stage.stage import Stage, open_stage
-from reliq.scenario.steps import Steps
+from reliq.scenario.steps import LOOK_EVERY_S, Steps
 
 SLACK_S: Final = 0.15
 """For round trips and scheduling on a quiet machine, on top of every upper bound."""
@@ -34,7 +34,6 @@ SLACK_S: Final = 0.15
 NAP_S: Final = 0.02
 LATE_S: Final = 0.005
 CLOCK_DRIFT_MAX_S: Final = 0.05
-LOOK_EVERY_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +73,7 @@ async def conduct(
     late_s = max((x.a["by_s"] for x in seen if x.src == "canary"), default=0.0)
     if late_s > scenario.scaled(scenario.system.config.lease).total_seconds() / 2:
         doubts.append(f"the machine woke the harness up to {late_s:.3f} s late")
-    history = merge(scenario, seen, slack_s=SLACK_S + late_s)
-    return Run(history, tuple(doubts), conductor.is_over)
+    return Run(merge(scenario, seen, slack_s=SLACK_S + late_s), tuple(doubts), conductor.is_over)
 
 
 async def keep_rows_and_log(stage: Stage, folder: Path) -> None:

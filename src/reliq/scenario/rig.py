@@ -42,8 +42,6 @@ PARAMETERS: Final = {
 Proxy = Literal["auto", "toxiproxy", "builtin"]
 """Who bends the links: Toxiproxy, our own proxy, or Toxiproxy where it is at hand."""
 
-_STRATEGY_SINCE: Final = 15
-
 
 @dataclass(frozen=True, slots=True)
 class Ground:
@@ -122,7 +120,7 @@ class Rig:
             major = int(await admin.fetchval("show server_version_num")) // 10_000
         finally:
             admin.terminate()
-        return name + (" strategy file_copy" if major >= _STRATEGY_SINCE else "")
+        return name + (" strategy file_copy" if major >= 15 else "")  # noqa: PLR2004 - the first to know it
 
 
 @asynccontextmanager
