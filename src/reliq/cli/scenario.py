@@ -37,7 +37,9 @@ Repeat = Annotated[int, typer.Option(min=1, help="Runs of each, with the seeds t
 Jobs = Annotated[int, typer.Option(min=1, max=16, help="Runs at one time.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep what a run leaves also after a pass.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
-Slice = Annotated[str, typer.Option(metavar="I/N", help="Only every Nth item, from the Ith on.")]
+Slice = Annotated[
+    str, typer.Option("--slice", metavar="I/N", help="Only every Nth, from the Ith on.")
+]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Leave out what had passed when this was last broken off.")
 ]
@@ -71,7 +73,7 @@ def run(
     jobs: Jobs = 1,
     keep: Keep = False,
     json: Json = False,
-    part: Annotated[str, typer.Option("--slice", metavar="I/N", help="Only every Nth item.")] = "",
+    part: Slice = "",
     resume: Resume = False,
     tag: Only = None,
     cell: OnlyCell = "",
@@ -216,7 +218,7 @@ def mutants(
     *,
     scenarios: Annotated[Path, typer.Option(help="Where the scenarios are.")] = Path("scenarios"),
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each mutant.")] = 1,
-    part: Annotated[str, typer.Option("--slice", metavar="I/N", help="Only every Nth.")] = "",
+    part: Slice = "",
     table: Annotated[
         Path | None, typer.Option(help="Write the kill matrix here, as docs/kill-matrix.md.")
     ] = None,

@@ -15,7 +15,6 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
-from anyio.abc import TaskGroup
 
 from reliq.scenario.faults.kind import Scene
 from reliq.scenario.history import History
@@ -95,7 +94,7 @@ class Conductor:
         tell: Callable[[str], None],
     ) -> None:
         self._scenario, self._stage, self._recorder = scenario, stage, recorder
-        self._dice, self._tell = dice, tell
+        self._tell = tell
         self.is_over = False
         self._senders = Senders(stage, recorder, dice)
 
@@ -105,7 +104,7 @@ class Conductor:
         async with anyio.create_task_group() as background:
             steps = Steps(
                 self._scenario, self._stage, self._recorder,
-                lambda who: self._scene(who, background, steps), self._tell,
+                lambda who: self._scene(who, steps), self._tell,
             )  # fmt: skip
             background.start_soon(self._canary)
             if _waits_for_commits(self._scenario):
@@ -118,10 +117,10 @@ class Conductor:
         if not self.is_over:
             yield f"the run was not over after {wall_s:g} s (wall)"
 
-    def _scene(self, who: str, tasks: TaskGroup, steps: Steps) -> Scene:
+    def _scene(self, who: str, steps: Steps) -> Scene:
         return Scene(
-            stage=self._stage, senders=self._senders, recorder=self._recorder, dice=self._dice,
-            who=who, tasks=tasks, heal=steps.heal,
+            stage=self._stage, senders=self._senders, recorder=self._recorder, who=who,
+            heal=steps.heal,
         )  # fmt: skip
 
     async def _act(self, steps: Steps) -> None:

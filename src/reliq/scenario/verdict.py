@@ -25,7 +25,6 @@ from reliq.scenario.model import Scenario, Sometimes
 Verdict = Literal["pass", "violated", "vacuous", "void"]
 
 EXIT_CODES: Final[dict[Verdict, int]] = {"pass": 0, "violated": 1, "vacuous": 3, "void": 4}
-USAGE: Final = 2
 _WORST_FIRST: Final[Sequence[Verdict]] = ("violated", "void", "vacuous", "pass")
 _WITNESSES_MAX: Final = 3
 

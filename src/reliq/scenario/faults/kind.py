@@ -1,11 +1,8 @@
 """What a harm gets, and what it tells."""
 
-import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
-
-from anyio.abc import TaskGroup
 
 from reliq.scenario.recorder import Recorder
 from reliq.scenario.stage.senders import Senders
@@ -17,16 +14,13 @@ class Scene:
     """
     All that a harm may touch.
 
-    `who` is the process that the trigger named, empty if it named none. `tasks` takes what goes on
-    by itself until the run ends.
+    `who` is the process that the trigger named, empty if it named none.
     """
 
     stage: Stage
     senders: Senders
     recorder: Recorder
-    dice: random.Random
     who: str
-    tasks: TaskGroup
     heal: Callable[[str], None]
 
     def named(self, to: str) -> str:

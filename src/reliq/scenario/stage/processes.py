@@ -39,7 +39,6 @@ class Running:
 
     name: str
     child: Child
-    is_stopped: bool = False
     is_told_to_end: bool = False
 
     @property
@@ -115,8 +114,6 @@ class Processes:
         hit = []
         for running in self.chosen(to):
             os.kill(running.child.pid, signal.Signals[f"SIG{sig}"])
-            if sig in {"STOP", "CONT"}:
-                running.is_stopped = sig == "STOP"
             running.is_told_to_end |= sig in {"TERM", "INT"}
             hit.append(running.name)
         return hit
