@@ -19,7 +19,6 @@ from reliq.scenario.history import History
 from reliq.scenario.model import Length, Scenario
 from reliq.scenario.rig import Rig
 from reliq.scenario.stored import write_history, write_run
-from reliq.scenario.timeline import timeline
 from reliq.scenario.verdict import Judgement, judge
 
 SLOWER: Final = 10.0
@@ -148,6 +147,8 @@ def _longer(part: Any) -> Any:
 def _draw(
     place: Path, scenario: Scenario, seed: int, history: History, judgement: Judgement
 ) -> None:
+    from reliq.scenario.timeline import timeline  # noqa: PLC0415 - a run that passes draws nothing
+
     lines = [f"{judgement.verdict}: {scenario.id} (seed {seed})", scenario.why]
     page = timeline(scenario.title, lines, history, judgement.findings)
     place.write_text(page, encoding="utf-8")

@@ -33,6 +33,7 @@ from toxiproxy.exceptions import (  # type: ignore[import-untyped]
 from typing_extensions import override
 
 from reliq.errors import HarnessError
+from reliq.scenario.stage.client import open_client
 from reliq.scenario.stage.witness import Counters, Fault, Log, Stream, Witness
 from reliq.servers.loopback import HOST, free_port
 
@@ -265,7 +266,7 @@ async def _running(
 
 async def _ready(process: Process, port: int, log: Path) -> None:
     with anyio.move_on_after(START_S):
-        async with httpx.AsyncClient(trust_env=False, timeout=2) as client:
+        async with open_client() as client:
             while process.returncode is None:
                 try:
                     if (await client.get(f"http://{HOST}:{port}/version")).is_success:

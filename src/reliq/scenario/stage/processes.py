@@ -23,6 +23,7 @@ from anyio.abc import TaskGroup
 from reliq.errors import HarnessError
 from reliq.scenario.model.matching import WORDS
 from reliq.scenario.recorder import Recorder
+from reliq.scenario.stage.client import open_client
 from reliq.scenario.stage.spawning import Child, Spawn
 
 _PAUSE_S: Final = 0.01
@@ -231,7 +232,7 @@ async def open_processes(
     """
     (folder / "logs").mkdir(exist_ok=True)
     async with (
-        httpx.AsyncClient(trust_env=False, timeout=2) as client,
+        open_client() as client,
         anyio.create_task_group() as watchers,
     ):
         processes = Processes(

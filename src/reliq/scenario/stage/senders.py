@@ -4,7 +4,6 @@ import hashlib
 import hmac
 import json
 import random
-import ssl
 import time
 from contextlib import AsyncExitStack
 from itertools import cycle
@@ -16,13 +15,11 @@ import httpx
 
 from reliq.scenario.model.steps import Deliver, Enqueue
 from reliq.scenario.recorder import Recorder
+from reliq.scenario.stage.client import open_client
 from reliq.scenario.stage.database import Connection
 from reliq.scenario.stage.stage import Stage
 
 CLIENT_S: Final = 30.0
-
-_NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Never used, and not made anew for each client, which would read every authority's certificate."""
 
 _ENQUEUE: Final = """
 select job_id, duplicate from reliq.enqueue($1, $2, $3, make_interval(secs => $4::float8))
@@ -114,7 +111,7 @@ class Senders:
         response = None
         try:
             with anyio.move_on_after(s):
-                async with _client() as client:
+                async with open_client(timeout_s=CLIENT_S) as client:  # one for all is slower
                     response = await client.post(url, content=body, headers={**own, **headers})
         except httpx.ConnectError as error:
             return {"outcome": "refused", "why": str(error)}
@@ -146,12 +143,6 @@ class Senders:
 
     def _pause(self, every_s: float) -> float:
         return every_s * self._dice.uniform(0.5, 1.5)
-
-
-def _client() -> httpx.AsyncClient:
-    """Open a client for one delivery: one for all looks through all its connections every time."""
-    transport = httpx.AsyncHTTPTransport(verify=_NO_TLS)
-    return httpx.AsyncClient(transport=transport, trust_env=False, timeout=CLIENT_S)
 
 
 def fingerprint(headers: dict[str, str]) -> str:

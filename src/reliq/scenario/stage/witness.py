@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-import httpx
+from reliq.scenario.stage.client import open_client
 
 Stream = Literal["upstream", "downstream"]
 
@@ -57,7 +57,7 @@ class Counters:
 
     async def hits(self, fault: Fault) -> int:
         """Ask; the client library leaves out what the original does not answer."""
-        async with httpx.AsyncClient(base_url=self.address, trust_env=False) as client:
+        async with open_client(self.address) as client:
             answer = await client.get(f"/proxies/{fault.proxy}")
         return int(answer.raise_for_status().json()["hits"].get(fault.toxic or "down", 0))
 

@@ -28,7 +28,7 @@ IMPORTS = (
     "reliq.cli", "reliq.cli.run", "reliq.cli.desk", "reliq.wiring.worker", "reliq.wiring.receiver",
     "reliq.wiring.loading", "reliq.worker.health", "reliq.automations.drill", "reliq.postgres.desk",
     "uvicorn.protocols.http.auto", "uvicorn.loops.auto", "uvloop", "httptools",
-    "anyio._backends._asyncio", "email.mime.text", "encodings.idna",
+    "anyio._backends._asyncio", "anyio._core._signals", "httpcore", "email.mime.text", "encodings.idna",
 )  # fmt: skip
 """What a command would import anyway; what is not installed is left out."""
 
