@@ -57,7 +57,7 @@ class Counters:
 
     async def hits(self, fault: Fault) -> int:
         """Ask; the client library leaves out what the original does not answer."""
-        async with open_client(self.address) as client:
+        async with open_client(self.address, timeout_s=20) as client:  # it may be swamped
             answer = await client.get(f"/proxies/{fault.proxy}")
         return int(answer.raise_for_status().json()["hits"].get(fault.toxic or "down", 0))
 
