@@ -14,7 +14,8 @@ from reliq.domain.signature import Hmac, Token
 from reliq.domain.slots import Schedule
 from reliq.domain.when import Cron, Daily, Every
 from reliq.errors import PermanentError, TemporaryError
-from reliq.postgres.enqueue import enqueue
+from reliq.postgres.enqueue import enqueue, enqueue_many
+from reliq.postgres.enqueuer import Enqueuer, open_enqueuer
 
 __all__ = [
     "Again",
@@ -24,6 +25,7 @@ __all__ = [
     "Delivery",
     "Done",
     "DuplicateOf",
+    "Enqueuer",
     "Every",
     "GiveUp",
     "Handler",
@@ -40,4 +42,6 @@ __all__ = [
     "Token",
     "check",
     "enqueue",
+    "enqueue_many",
+    "open_enqueuer",
 ]

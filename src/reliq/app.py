@@ -138,8 +138,14 @@ class App:
     schedules: Sequence[Schedule] = ()
     needs: Sequence[str] = ()
     close: Sequence[Callable[[], Awaitable[None]]] = ()
+    _handlers: dict[str, Handler] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        known = {
+            kind: found if isinstance(found, Handler) else Handler(found)
+            for kind, found in self.handlers.items()
+        }
+        object.__setattr__(self, "_handlers", known)
         for name, source in self.sources.items():
             if not isinstance(source, Source):
                 raise TypeError(f"sources[{name!r}] is no Source: {source!r}")
@@ -158,5 +164,4 @@ class App:
 
     def handler(self, kind: str) -> Handler:
         """Look up the handler of a kind that is among `handlers`."""
-        found = self.handlers[kind]
-        return found if isinstance(found, Handler) else Handler(found)
+        return self._handlers[kind]

@@ -91,7 +91,10 @@ class Settings(BaseSettings):
         timedelta(milliseconds=500), description="storing takes longer: answer 503"
     )
 
-    concurrency: int = Field(10, ge=1, le=10_000, description="jobs a worker runs at once")
+    concurrency: int = Field(100, ge=1, le=10_000, description="jobs a worker runs at once")
+    transactions: int = Field(
+        10, ge=1, le=1_000, description="connections for the jobs that write in job.transaction()"
+    )
     lease: Duration = Field(timedelta(seconds=60), description="a silent worker loses its jobs")
     time_limit: Duration = Field(timedelta(minutes=5), description="how long a job may run")
     grace: Duration = Field(timedelta(seconds=60), description="for jobs to end after SIGTERM")

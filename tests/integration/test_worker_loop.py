@@ -16,6 +16,7 @@ from reliq.domain.outcome import Requeue
 from reliq.domain.retry import RetryPolicy
 from reliq.errors import StoreUnavailable
 from reliq.postgres.enqueue import enqueue
+from reliq.worker.deadlines import Deadlines
 from reliq.worker.hand import Hand
 from reliq.worker.places import Places
 from reliq.worker.run import Worker
@@ -62,6 +63,7 @@ def new_worker(queue: Any, app: App) -> Worker:
             limiter=anyio.CapacityLimiter(math.inf),
         ),
         settler=Settler(queue=queue, hand=hand, retry_s=0.01, dice=dice),
+        deadlines=Deadlines(hand=hand, shortest_s=300),
         wakeup=Wakeup(poll_s=0.01, dice=dice), retry=RetryPolicy(), grace=timedelta(seconds=5),
         dice=dice, abandon=lambda: None,
     )  # fmt: skip

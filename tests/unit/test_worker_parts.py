@@ -182,7 +182,7 @@ async def test_what_is_held_is_never_unheard_of_however_much_came_after():
 
     for number in range(2, HEARD_MAX + 10):
         [attempt] = hand.take([replace(claim(), job_id=JobId(number))], now_s())
-        hand.drop(attempt)
+        hand.drop([attempt])
 
     assert claim().held in hand.heard()
 

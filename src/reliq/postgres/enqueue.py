@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
+import asyncpg
+
 from reliq.domain.event import storable_key
 from reliq.domain.job import (
     PRIORITY_DEFAULT,
@@ -25,9 +27,12 @@ from reliq.postgres.queries import query
 KEY_TTL: Final = timedelta(days=35)
 """How long a key keeps a second job away, longer than a stored event can be replayed."""
 
+CHUNK: Final = 5_000
+"""Jobs in one statement: larger ones gain nothing and hold more in memory."""
+
 
 async def enqueue(
-    connection: Connection,
+    connection: Connection | asyncpg.Pool,
     kind: str,
     payload: Payload | None = None,
     *,
@@ -62,6 +67,45 @@ async def enqueue_job(connection: Any, job: NewJob, key_ttl: timedelta = KEY_TTL
             query("enqueue_job").text,
             kinds[0], payloads[0], keys[0], run_ins[0], queues[0], priorities[0], key_ttl,
         )  # fmt: skip
+    return _answer(row)
+
+
+async def enqueue_many(
+    connection: Connection, jobs: Sequence[NewJob], key_ttl: timedelta = KEY_TTL
+) -> list[Enqueued]:
+    """
+    Put many jobs into the queue, thousands in a statement: all of them or none.
+
+    The answers come in the order of `jobs`. Those with a key are taken once per kind and key,
+    also among each other.
+
+    Raises:
+        ValueError: a job's payload is not JSON, or its priority or delay are out of range.
+        StoreUnavailable: the database did not answer; the jobs may or may not exist.
+
+    """
+    answers: list[Enqueued] = []
+    with translated():
+        async with connection.transaction():
+            for start in range(0, len(jobs), CHUNK):
+                answers += await _enqueue_chunk(connection, jobs[start : start + CHUNK], key_ttl)
+    return answers
+
+
+async def _enqueue_chunk(
+    connection: Connection, jobs: Sequence[NewJob], key_ttl: timedelta
+) -> list[Enqueued]:
+    kinds, payloads, keys, *rest = columns(jobs)
+    if not any(keys):
+        rows = await connection.fetch(query("enqueue_jobs").text, kinds, payloads, *rest)
+        return [Inserted(JobId(row["id"])) for row in rows]
+    text = query("enqueue_keyed_jobs").text
+    rows = await connection.fetch(text, kinds, payloads, keys, *rest, key_ttl)
+    rows.sort(key=lambda row: row["place"])
+    return [_answer(row) for row in rows]
+
+
+def _answer(row: asyncpg.Record) -> Enqueued:
     job_id = JobId(row["job_id"])
     return DuplicateOf(job_id) if row["duplicate"] else Inserted(job_id)
 

@@ -33,11 +33,13 @@ class PostgresQueue:
     """
     Fits `ports.Queue`, `Leases`, `Reaper` and `Slots` for one worker.
 
-    `attempts_max` names the kinds this worker knows, each with its policy's bound; no other
+    `transactions` lends connections to handlers, so that however many of them wait for one, a
+    claim or a settle does not. `attempts_max` names the kinds this worker knows, each with its policy's bound; no other
     kind is claimed. `alerts` says whether jobs that die make a job of kind `alert`.
     """
 
     pool: asyncpg.Pool
+    transactions: asyncpg.Pool
     worker: WorkerName
     lease: timedelta
     deadline: timedelta
@@ -182,7 +184,7 @@ class PostgresQueue:
         worker that was stopped inside it must not block the takeover.
         """
         with translated():
-            connection = await self.pool.acquire()
+            connection = await self.transactions.acquire()
         try:
             transaction = connection.transaction()
             with translated():
@@ -205,7 +207,7 @@ class PostgresQueue:
                 await transaction.commit()
         finally:
             with anyio.CancelScope(shield=True):
-                await self.pool.release(connection)
+                await self.transactions.release(connection)
 
     async def _fetch(self, name: str, *arguments: object) -> list[asyncpg.Record]:
         with self._observed(), translated():

@@ -26,6 +26,7 @@ from reliq.wiring.sockets import listening
 from reliq.wiring.stores import database
 from reliq.worker.availability import Availability
 from reliq.worker.beats import Noticing, Reaping, Scheduling, every
+from reliq.worker.deadlines import Deadlines
 from reliq.worker.hand import Hand
 from reliq.worker.keeper import Keeper
 from reliq.worker.places import Places
@@ -36,6 +37,9 @@ from reliq.worker.settler import Settler
 from reliq.worker.wakeup import Wakeup
 
 log = structlog.get_logger()
+
+OWN_CONNECTIONS = 3
+"""A claim and a settle at a time, and one to spare."""
 
 SECOND_LOOP_S = 3.0
 """For the second loop to close its connections when the worker stops."""
@@ -87,14 +91,17 @@ class _Process:
 
     async def run(self) -> None:
         """Wait for the schema, then work; when it returns, everything is settled or handed back."""
-        size = self.settings.concurrency + 3  # a transaction per job; claim, settle, one to spare
-        async with self.database.pool(f"reliq {self.name}", size) as pool:
+        name, settings = f"reliq {self.name}", self.settings
+        async with (
+            self.database.pool(name, OWN_CONNECTIONS) as pool,
+            self.database.pool(name, min(settings.transactions, settings.concurrency)) as lent,
+        ):
             second = SecondLoop(self._second)
             async with anyio.create_task_group() as threads:
                 threads.start_soon(second.run)
                 if await self._await_schema(pool):
                     self.may_work.set()
-                    await self._work(self._worker(self._queue(pool)))
+                    await self._work(self._worker(self._queue(pool, lent)))
                 second.stop()
                 threads.cancel_scope.deadline = anyio.current_time() + SECOND_LOOP_S
 
@@ -123,14 +130,14 @@ class _Process:
             log.error("database.budget_spent", reason=self.availability.reason)
             raise StoreUnavailable(f"gave up waiting for it: {self.availability.reason}")
 
-    def _queue(self, pool: asyncpg.Pool) -> PostgresQueue:
+    def _queue(self, pool: asyncpg.Pool, lent: asyncpg.Pool) -> PostgresQueue:
         settings = self.settings
         bounds = {
             kind: (self.app.handler(kind).retry or settings.retry).attempts_max
             for kind in self.app.handlers
         }
         return PostgresQueue(
-            pool=pool, worker=self.name, lease=settings.lease, attempts_max=bounds,
+            pool=pool, transactions=lent, worker=self.name, lease=settings.lease, attempts_max=bounds,
             deadline=settings.statement_deadline, key_ttl=settings.keep_keys,
             alerts=ALERT_KIND in bounds, alert_window=settings.alert_window,
             observe=self.availability.saw,
@@ -147,9 +154,15 @@ class _Process:
             settler=Settler(
                 queue=queue, hand=self.hand, retry_s=settings.poll.total_seconds(), dice=self.dice
             ),
+            deadlines=Deadlines(hand=self.hand, shortest_s=self._shortest_s()),
             wakeup=self.wakeup, retry=settings.retry, grace=settings.grace, dice=self.dice,
             stop=self.stop, stop_now=self.stop_now, abandon=self._abandon,
         )  # fmt: skip
+
+    def _shortest_s(self) -> float:
+        """Return the shortest time that a handler of any kind has."""
+        own = [self.app.handler(kind).time_limit for kind in self.app.handlers]
+        return min(limit or self.settings.time_limit for limit in [None, *own]).total_seconds()
 
     def _abandon(self) -> None:
         log.warning("worker.stopped", worker=self.name, abandoned=True)
@@ -160,7 +173,7 @@ class _Process:
         """Keep leases, reap, schedule and answer: in the second loop, until `stop`."""
         settings, dice = self.settings, random.Random()  # noqa: S311
         async with self.database.pool(f"reliq {self.name} second", 4) as pool:
-            queue, lease_s = self._queue(pool), settings.lease.total_seconds()
+            queue, lease_s = self._queue(pool, pool), settings.lease.total_seconds()
             keeper = Keeper(hand=self.hand, leases=queue, lease_s=lease_s)
             schedule_s = settings.schedule_every.total_seconds()
             scheduling = Scheduling(app=self.app, slots=queue, beat=settings.schedule_every)

@@ -30,6 +30,8 @@ class Cut(Enum):
 
     LOST = auto()
     """The lease is gone, or cannot be known to be ours: another worker may run the job."""
+    TIMED_OUT = auto()
+    """It ran for longer than its kind may."""
     STOPPED = auto()
     """The worker is stopping: hand the job back."""
 
@@ -100,11 +102,12 @@ class Hand:
             attempt.stop(Cut.LOST)
         return attempts
 
-    def drop(self, attempt: Attempt) -> None:
+    def drop(self, attempts: Sequence[Attempt]) -> None:
         """Let go: settled, or lost."""
         with self._lock:
-            if self._attempts.get(attempt.claim.job_id) is attempt:
-                del self._attempts[attempt.claim.job_id]
+            for attempt in attempts:
+                if self._attempts.get(attempt.claim.job_id) is attempt:
+                    del self._attempts[attempt.claim.job_id]
 
     def attempts(self) -> list[Attempt]:
         """List what is held now."""
@@ -123,7 +126,7 @@ class Hand:
 
     def lose(self, attempt: Attempt) -> None:
         """Let go of a job that is not ours any more, and stop its handler; from any thread."""
-        self.drop(attempt)
+        self.drop([attempt])
         self._loop.call_soon_threadsafe(attempt.stop, Cut.LOST)
 
 

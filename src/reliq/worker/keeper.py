@@ -75,7 +75,7 @@ class Keeper:
 
     def _lose(self, attempt: Attempt, why: str) -> None:
         if attempt.is_settling:  # the settlement is on its way and will say how it went
-            self.hand.drop(attempt)
+            self.hand.drop([attempt])
             return
         lease_lost(attempt, why)
         self.hand.lose(attempt)

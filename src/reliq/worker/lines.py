@@ -1,39 +1,56 @@
 """The log lines about attempts: one for each that ended, and why one was lost."""
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
 import structlog
 
 from reliq.app import ALERT_KIND
 from reliq.domain.job import JobId
 from reliq.domain.outcome import Bury, Requeue, Settlement, Succeed
+from reliq.logs import info_each
 from reliq.worker.hand import Attempt, now_s
 
 log = structlog.get_logger()
 
+NOBODY: Final[Mapping[JobId, JobId]] = MappingProxyType({})
 
-def attempt_ended(attempt: Attempt, settlement: Settlement, alert_id: JobId | None = None) -> None:
-    """Write the canonical line of an attempt, and a second one for a person if its job died."""
-    claim, error = attempt.claim, None if isinstance(settlement, Succeed) else settlement.error
-    log.info(
-        "attempt.ended",
-        job_id=claim.job_id,
-        kind=claim.kind,
-        attempt=claim.attempt,
-        fence=claim.fence,
-        settled=_word(settlement),
-        waited_s=round(claim.waited.total_seconds(), 3),
-        ran_s=round((attempt.ended_at_s or now_s()) - attempt.started_at_s, 3),
-        **({} if error is None else {"error": error}),
-        **({} if attempt.where is None else {"where": attempt.where}),
-    )
-    if isinstance(settlement, Bury):
-        log.error(
-            "alert.died" if claim.kind == ALERT_KIND else "job.buried",
-            job_id=claim.job_id,
-            kind=claim.kind,
-            reason=settlement.reason,
-            error=settlement.error,
-            alert_id=alert_id,
-        )
+
+def attempts_ended(
+    items: Sequence[tuple[Attempt, Settlement]], alerts: Mapping[JobId, JobId] = NOBODY
+) -> None:
+    """Write the canonical line of each attempt, and one for a person about each job that died."""
+    info_each("attempt.ended", [_facts(attempt, settlement) for attempt, settlement in items])
+    for attempt, settlement in items:
+        if isinstance(settlement, Bury):
+            claim = attempt.claim
+            log.error(
+                "alert.died" if claim.kind == ALERT_KIND else "job.buried",
+                job_id=claim.job_id,
+                kind=claim.kind,
+                reason=settlement.reason,
+                error=settlement.error,
+                alert_id=alerts.get(claim.job_id),
+            )
+
+
+def _facts(attempt: Attempt, settlement: Settlement) -> dict[str, object]:
+    claim = attempt.claim
+    facts: dict[str, object] = {
+        "job_id": claim.job_id,
+        "kind": claim.kind,
+        "attempt": claim.attempt,
+        "fence": claim.fence,
+        "settled": _word(settlement),
+        "waited_s": round(claim.waited.total_seconds(), 3),
+        "ran_s": round((attempt.ended_at_s or now_s()) - attempt.started_at_s, 3),
+    }
+    if not isinstance(settlement, Succeed) and settlement.error is not None:
+        facts["error"] = settlement.error
+    if attempt.where is not None:
+        facts["where"] = attempt.where
+    return facts
 
 
 def raised_after_commit(attempt: Attempt, error: str) -> None:

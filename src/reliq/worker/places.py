@@ -1,6 +1,6 @@
 """The places of a worker: how many jobs it may run at once, and how many it runs."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import anyio
 
@@ -18,7 +18,8 @@ class Places:
     total: int
     taken: int = 0
     running: int = 0
-    _changed: anyio.Event = field(default_factory=anyio.Event)
+    _changed: anyio.Event | None = None
+    """Only there while somebody waits for it: most changes are seen by nobody."""
 
     @property
     def free(self) -> int:
@@ -41,18 +42,24 @@ class Places:
         self._change()
 
     def _change(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    def _next_change(self) -> anyio.Event:
+        if self._changed is None:
+            self._changed = anyio.Event()
+        return self._changed
 
     async def some_free(self, or_when: anyio.Event) -> None:
         """Wait for a free place, or for the event."""
         while self.free <= 0 and not or_when.is_set():
-            await first_of(self._changed, or_when)
+            await first_of(self._next_change(), or_when)
 
     async def all_ended(self, or_when: anyio.Event | None = None) -> None:
         """Wait until no attempt runs, or for the event."""
         while self.running and not (or_when and or_when.is_set()):
-            await first_of(self._changed, *([or_when] if or_when else []))
+            await first_of(self._next_change(), *([or_when] if or_when else []))
 
 
 async def first_of(*events: anyio.Event) -> None:

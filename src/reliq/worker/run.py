@@ -23,6 +23,8 @@ from reliq.domain.outcome import Ending, Raised, Requeue, Stopped, settle
 from reliq.domain.retry import RetryPolicy
 from reliq.errors import StoreError
 from reliq.ports import Queue
+from reliq.worker.crew import Crew
+from reliq.worker.deadlines import Deadlines
 from reliq.worker.hand import Attempt, Cut, Hand, now_s
 from reliq.worker.places import Places
 from reliq.worker.runner import Runner
@@ -53,6 +55,7 @@ class Worker:
     places: Places
     runner: Runner
     settler: Settler
+    deadlines: Deadlines
     wakeup: Wakeup
     retry: RetryPolicy
     grace: timedelta
@@ -60,24 +63,26 @@ class Worker:
     abandon: Callable[[], None]
     stop: anyio.Event = field(default_factory=anyio.Event)
     stop_now: anyio.Event = field(default_factory=anyio.Event)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _in_doubt: bool = False
 
     async def run(self) -> None:
         """Work until stopped; when it returns, everything is settled or handed back."""
         async with asyncio.TaskGroup() as attempts:
-            async with anyio.create_task_group() as writing:
-                writing.start_soon(self.settler.run)
-                await self._claim_until_stopped(attempts)
-                await self._drain()
-                self.settler.close()
-                writing.cancel_scope.deadline = anyio.current_time() + WRITE_S
+            crew = Crew(attempts, self._attempt)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.deadlines.run)
+                async with anyio.create_task_group() as writing:
+                    writing.start_soon(self.settler.run)
+                    await self._claim_until_stopped(crew)
+                    await self._drain()
+                    self.settler.close()
+                    writing.cancel_scope.deadline = anyio.current_time() + WRITE_S
+                tasks.cancel_scope.cancel()
             if self.places.taken:
                 self.abandon()
-            for task in self._tasks:
-                task.cancel()
+            crew.dismiss()
 
-    async def _claim_until_stopped(self, attempts: asyncio.TaskGroup) -> None:
+    async def _claim_until_stopped(self, crew: Crew) -> None:
         while not self.stop.is_set():
             await self.places.some_free(or_when=self.stop)
             if self.stop.is_set():
@@ -92,29 +97,24 @@ class Worker:
                 self._in_doubt = True  # the claim may have happened, and its answer was lost
                 await self.wakeup.next(or_when=self.stop)
                 continue
-            await self._dispatch(claims, asked_at_s, attempts)
+            await self._dispatch(claims, asked_at_s, crew)
             if len(claims) < asked:
                 await self.wakeup.next(or_when=self.stop)
 
-    async def _dispatch(
-        self, claims: Sequence[Claim], asked_at_s: float, attempts: asyncio.TaskGroup
-    ) -> None:
+    async def _dispatch(self, claims: Sequence[Claim], asked_at_s: float, crew: Crew) -> None:
         taken = self.hand.take(claims, asked_at_s)
         suspects = [attempt for attempt in taken if attempt.claim.is_suspect]
         for attempt in taken:
             if not attempt.claim.is_suspect:
-                self._start(attempt, attempts)
+                self._start(attempt, crew)
         if suspects:
-            await self._run_alone(suspects, attempts)
+            await self._run_alone(suspects, crew)
 
-    def _start(self, attempt: Attempt, attempts: asyncio.TaskGroup) -> None:
-        # Not a task of anyio's: a handler that leaves a cancel scope behind would break the group.
+    def _start(self, attempt: Attempt, crew: Crew) -> None:
         self.places.enter()
-        task = attempts.create_task(self._attempt(attempt))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        crew.start(attempt)
 
-    async def _run_alone(self, suspects: Sequence[Attempt], attempts: asyncio.TaskGroup) -> None:
+    async def _run_alone(self, suspects: Sequence[Attempt], crew: Crew) -> None:
         """
         Run one job that lost its worker twice in a row, with nothing beside it.
 
@@ -136,7 +136,7 @@ class Worker:
                     self._settle(attempt, Stopped())
             return
         log.warning("suspect.isolated", job_id=suspect.claim.job_id, kind=suspect.claim.kind)
-        self._start(suspect, attempts)
+        self._start(suspect, crew)
         await self.places.all_ended(or_when=self.stop)
 
     async def _give_back(self, attempts: Sequence[Attempt]) -> None:
@@ -144,15 +144,17 @@ class Worker:
         await self.queue.settle_jobs([(attempt.claim, back) for attempt in attempts])
         for attempt in attempts:
             attempt.is_settled = True
-            self.hand.drop(attempt)
+        self.hand.drop(attempts)
 
-    async def _attempt(self, attempt: Attempt) -> None:
+    async def _attempt(self, attempt: Attempt) -> bool:
+        """Run an attempt; answer whether its task may run another."""
+        is_fit = True
         try:
             ending = await self.runner.run(attempt)
         except Exception as error:  # noqa: BLE001 - a handler that broke our scopes
-            ending = Raised(error)
+            ending, is_fit = Raised(error), False
         if ending is None:
-            self.hand.drop(attempt)
+            self.hand.drop([attempt])
         else:
             self._settle(attempt, ending)
         self.places.end()
@@ -161,6 +163,7 @@ class Worker:
                 await attempt.thread_ended.wait()
         finally:
             self.places.leave()
+        return is_fit
 
     def _settle(self, attempt: Attempt, ending: Ending) -> None:
         policy = self.app.handler(attempt.claim.kind).retry or self.retry

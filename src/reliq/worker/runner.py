@@ -11,7 +11,7 @@ import re
 import traceback
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path, PurePath
@@ -37,7 +37,7 @@ from reliq.domain.text import error_text
 from reliq.errors import LeaseLost
 from reliq.ports import Queue
 from reliq.worker.hand import Attempt, Cut, now_s
-from reliq.worker.lines import attempt_ended, raised_after_commit
+from reliq.worker.lines import attempts_ended, raised_after_commit
 
 _LIBRARY: Final = re.compile(
     rf"site-packages|[/\\\\]python3\.\d+[/\\\\]|\.pyx$|^<|^{re.escape(str(Path(__file__).parents[1]))}"
@@ -58,6 +58,8 @@ class Runner:
     queue: Queue
     time_limit: timedelta
     limiter: CapacityLimiter
+    _async: dict[str, bool] = field(default_factory=dict)
+    """Which kinds run in the loop: it takes longer to find out than to run a small job."""
 
     async def run(self, attempt: Attempt) -> Ending | None:
         """
@@ -70,7 +72,6 @@ class Runner:
         handler = self.app.handler(attempt.claim.kind)
         limit = handler.time_limit or self.time_limit
         attempt.renew_until_s = now_s() + limit.total_seconds()
-        attempt.scope.deadline = anyio.current_time() + limit.total_seconds()
         ending: Ending | None = None
         with attempt.scope:
             if attempt.cut is None:
@@ -79,7 +80,7 @@ class Runner:
         if isinstance(ending, Raised):
             attempt.where = _where(ending.error)
         if attempt.is_settled:
-            attempt_ended(attempt, Succeed())
+            attempts_ended([(attempt, Succeed())])
             if isinstance(ending, Raised):
                 raised_after_commit(attempt, error_text(ending.error))
             return None
@@ -88,9 +89,11 @@ class Runner:
     async def _ending(self, handler: Handler, attempt: Attempt) -> Ending:
         try:
             job = Job.of(attempt.claim, partial(self._transaction, attempt))
-            answer = await (self._in_loop if _is_async(handler.run) else self._in_thread)(
-                handler.run, job, attempt
-            )
+            is_async = self._async.get(job.kind)
+            if is_async is None:
+                is_async = self._async[job.kind] = _is_async(handler.run)
+            run = self._in_loop if is_async else self._in_thread
+            answer = await run(handler.run, job, attempt)
         except anyio.get_cancelled_exc_class() as error:
             if attempt.scope.cancel_called or anyio.current_effective_deadline() == float("-inf"):
                 raise
@@ -140,8 +143,10 @@ def _judged(attempt: Attempt, ending: Ending | None, limit: timedelta) -> Ending
             return ending
         case Cut.STOPPED, _:
             return Stopped()
+        case Cut.TIMED_OUT, _:
+            return TimedOut(limit)
         case _:
-            return TimedOut(limit) if attempt.scope.cancel_called else ending
+            return ending
 
 
 def _where(error: BaseException) -> str | None:

@@ -6,19 +6,19 @@ the job is the reaper's, and writing about it is refused by the fence anyway.
 """
 
 import random
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
 import anyio
 import structlog
 
-from reliq.domain.job import Fence
+from reliq.domain.job import Fence, JobId
 from reliq.domain.outcome import Settlement
 from reliq.errors import RequestRefused, StoreError
 from reliq.ports import Queue, Settled
 from reliq.worker.hand import Attempt, Hand, now_s
-from reliq.worker.lines import attempt_ended, lease_lost
+from reliq.worker.lines import attempts_ended, lease_lost
 
 log = structlog.get_logger()
 
@@ -65,21 +65,26 @@ class Settler:
     async def _write(self, batch: Sequence[Item]) -> list[Item]:
         """Write each sort of settlement on its own; return what must be tried again."""
         failed: list[Item] = []
-        in_order = sorted(self._in_time(batch), key=lambda item: type(item[1]).__name__)
-        for _, group in groupby(in_order, key=lambda item: type(item[1])):
-            failed += await self._write_one_sort(list(group))
+        sorts: defaultdict[type[Settlement], list[Item]] = defaultdict(list)
+        for item in self._in_time(batch):
+            sorts[type(item[1])].append(item)
+        for items in sorts.values():
+            failed += await self._write_one_sort(items)
         return failed
 
     def _in_time(self, batch: Iterable[Item]) -> list[Item]:
         """Leave out what could not be written before its lease ended, or its job was reclaimed."""
-        newest = {item[0].claim.job_id: item for item in sorted(batch, key=_fence)}
-        items = []
+        newest: dict[JobId, Fence] = {}
+        for attempt, _ in batch:
+            job_id, fence = attempt.claim.held
+            newest[job_id] = max(fence, newest.get(job_id, fence))
+        items, now = [], now_s()
         for attempt, settlement in batch:
-            is_newest = newest[attempt.claim.job_id][0] is attempt
-            if is_newest and now_s() < attempt.lease_until_s:
+            is_newest = newest[attempt.claim.job_id] == attempt.claim.fence
+            if is_newest and now < attempt.lease_until_s:
                 items.append((attempt, settlement))
             else:
-                self.hand.drop(attempt)
+                self.hand.drop([attempt])
                 lease_lost(attempt, "not settled in time")
         return items
 
@@ -93,7 +98,7 @@ class Settler:
                 return [left for item in items for left in await self._write_one_sort([item])]
             [(attempt, _)] = items
             log.error("settle.refused", job_id=attempt.claim.job_id, error=str(error))  # noqa: TRY400 - a traceback would quote the value
-            self.hand.drop(attempt)
+            self.hand.drop([attempt])
             return []
         except StoreError as error:
             if not self._is_delayed:  # once an outage
@@ -105,15 +110,11 @@ class Settler:
         return []
 
     def _note(self, items: Sequence[Item], settled: Settled) -> None:
-        for attempt, settlement in items:
-            claim = attempt.claim
+        for attempt, _ in items:
             attempt.is_settled = True
-            self.hand.drop(attempt)
-            if claim.job_id in settled.lost:
+        self.hand.drop([attempt for attempt, _ in items])
+        for attempt, _ in items:
+            if attempt.claim.job_id in settled.lost:
                 lease_lost(attempt, "settle refused")
-                continue
-            attempt_ended(attempt, settlement, settled.alerts.get(claim.job_id))
-
-
-def _fence(item: Item) -> Fence:
-    return item[0].claim.fence
+        ended = [item for item in items if item[0].claim.job_id not in settled.lost]
+        attempts_ended(ended, settled.alerts)

@@ -1,0 +1,23 @@
+-- enqueue_keyed_jobs: many jobs in one statement, each once per kind and key.
+--
+--   $1  kinds      text[]
+--   $2  payloads   jsonb[]
+--   $3  keys       text[]
+--   $4  run_ins    interval[]
+--   $5  queues     text[]
+--   $6  priorities smallint[]
+--   $7  key_ttl    interval
+--
+-- Keys are taken in their own order, so that two batches of the same keys cannot deadlock.
+-- Reads:   index job_keys_pkey
+-- Returns: place bigint, job_id bigint, duplicate boolean
+select w.place, job.job_id, job.duplicate
+from (
+  select * from unnest($1::text[], $2::jsonb[], $3::text[], $4::interval[], $5::text[],
+                       $6::smallint[])
+    with ordinality as w (kind, payload, key, run_in, queue, priority, place)
+  order by w.kind, w.key, w.place
+) as w
+cross join lateral reliq.enqueue(
+  w.kind, w.payload, w.key, w.run_in, w.queue, w.priority, $7
+) as job;
