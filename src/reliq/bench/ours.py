@@ -18,9 +18,10 @@ import asyncpg
 
 import reliq
 from reliq import logs
-from reliq.app import App, Job
+from reliq.app import App, Job, Source
 from reliq.bench.protocol import PAYLOAD, Count, Timed, cpu_s, dsn, heard, say
 from reliq.domain.job import NewJob
+from reliq.domain.signature import SITE
 from reliq.postgres.enqueuer import open_enqueuer
 from reliq.postgres.migrate import migrate
 from reliq.settings import Settings
@@ -29,6 +30,17 @@ from reliq.wiring.worker import work
 _KIND: Final = "bench.noop"
 _IDLE_S: Final = 1.5
 """For a worker that has just started to come to rest."""
+
+
+app: Final = App(
+    sources={
+        "bench": Source(
+            signature=SITE, dedup_key=lambda delivery: str(delivery.json()["id"]),
+            route=lambda delivery: [NewJob(kind=_KIND, payload=delivery.json())],
+        )
+    }
+)  # fmt: skip
+"""What the receiver serves while deliveries are measured."""
 
 
 async def about() -> None:

@@ -42,6 +42,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "replay": "desk",
     "prune": "desk",
     "scenario": "scenario",
+    "bench": "bench",
 }
 """Command → the module of this package that registers it."""
 

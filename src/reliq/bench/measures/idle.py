@@ -1,0 +1,40 @@
+"""What ten workers with nothing to do ask of the database."""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from subprocess import DEVNULL
+from typing import Final
+
+import anyio
+import asyncpg
+
+from reliq.bench.arena import Arena
+from reliq.bench.contestant import CODE, OURS
+from reliq.bench.sample import Sample
+
+WORKERS: Final = 10
+SETTLE_S: Final = 4.0
+SECONDS: Final = 12.0
+_COUNT: Final = "select xact_commit from pg_stat_database where datname = current_database()"
+
+
+async def play(arena: Arena, number: int) -> AsyncIterator[Sample]:
+    """Count transactions while ten shipped workers wait; one is enough, it has no noise."""
+    if number > 1:
+        return
+    arena.tell(f"idle: {WORKERS} workers")
+    async with arena.ground.database(OURS) as dsn, AsyncExitStack() as stack:
+        env = {"RELIQ_DATABASE_URL": dsn, "PATH": "/usr/bin:/bin", "PYTHONPATH": CODE}
+        for _ in range(WORKERS):
+            worker = await anyio.open_process(
+                [sys.executable, "-m", "reliq", "worker"], env=env, stdout=DEVNULL, stderr=DEVNULL
+            )
+            stack.callback(worker.kill)
+        watcher = await asyncpg.connect(dsn)
+        await anyio.sleep(SETTLE_S)
+        before = await watcher.fetchval(_COUNT)
+        await anyio.sleep(SECONDS)
+        queries = await watcher.fetchval(_COUNT) - before - 1
+        watcher.terminate()
+    yield Sample("idle", OURS.name, number, {"queries_per_s": queries / SECONDS})

@@ -1,0 +1,120 @@
+"""How many signed deliveries a receiver stores, beside bare inserts of the same rows."""
+
+import hashlib
+import hmac
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from subprocess import DEVNULL
+from typing import Any, Final
+
+import anyio
+import asyncpg
+
+from reliq.bench.arena import Arena
+from reliq.bench.contestant import CODE, OURS, RAW, BenchFailed
+from reliq.bench.protocol import PAYLOAD
+from reliq.bench.sample import Sample
+from reliq.servers.loopback import HOST, free_port
+
+SENDERS: Final = 16
+DELIVERIES: Final = 3_000
+SECRET: Final = "bench-secret"  # noqa: S105 - of a receiver that lives for seconds
+START_S: Final = 20.0
+
+_ROWS: Final = """
+    with event as (
+      insert into reliq.events (source, dedup_key, headers, body)
+      values ('bench', $1, '{"content-type": "application/json"}', $2) returning id
+    ), key as (
+      insert into reliq.event_keys
+      select 'bench', $1, id, now() + interval '35 days' from event
+    ), job as (
+      insert into reliq.jobs (kind, payload, key, event_id)
+      select 'bench.noop', $3, 'event:' || id, id from event returning id
+    )
+    insert into reliq.job_keys
+    select 'bench.noop', 'event:' || $1, id, now() + interval '35 days' from job
+"""
+
+
+async def play(arena: Arena, number: int) -> AsyncIterator[Sample]:
+    """Send to one receiver over 16 connections, and insert over 16 connections."""
+    for who in arena.in_turn(peers=False):
+        arena.tell(f"ingest: {who.name}")
+        async with arena.ground.database(OURS) as dsn:
+            if who.name == RAW.name:
+                async with asyncpg.create_pool(dsn, min_size=SENDERS, max_size=SENDERS) as pool:
+                    seconds = await _all(lambda keys: _insert(pool, keys))
+            else:
+                async with _receiver(dsn) as port:
+                    seconds = await _all(lambda keys: _send(port, keys))
+        yield Sample("ingest", who.name, number, {"stored_per_s": DELIVERIES / seconds})
+
+
+async def _all(work: Callable[[Iterator[int]], Coroutine[Any, Any, None]]) -> float:
+    keys = iter(range(DELIVERIES))
+    began_s = time.perf_counter()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(SENDERS):
+            tasks.start_soon(work, keys)
+    return time.perf_counter() - began_s
+
+
+async def _insert(pool: asyncpg.Pool, keys: Iterator[int]) -> None:
+    payload = json.dumps(PAYLOAD)
+    async with pool.acquire() as connection:
+        for key in keys:
+            await connection.execute(_ROWS, str(key), _body(key), payload)
+
+
+async def _send(port: int, keys: Iterator[int]) -> None:
+    """Speak as little HTTP as will do: a client library costs more than the receiver."""
+    stream = await anyio.connect_tcp(HOST, port)
+    async with stream:
+        for key in keys:
+            body = _body(key)
+            proof = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+            await stream.send(
+                f"POST /hooks/bench HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
+                f"X-Signature: {proof}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+                + body
+            )
+            answer = await stream.receive()
+            if not answer.startswith(b"HTTP/1.1 202"):
+                raise BenchFailed(f"a delivery was answered with {answer[:200]!r}")
+
+
+def _body(key: int) -> bytes:
+    return json.dumps({"id": key, **PAYLOAD}).encode()
+
+
+@asynccontextmanager
+async def _receiver(dsn: str) -> AsyncIterator[int]:
+    port = free_port()
+    env = {
+        "RELIQ_DATABASE_URL": dsn, "RELIQ_APP": "reliq.bench.ours:app", "RELIQ_PORT": str(port),
+        "RELIQ_SECRETS__BENCH": SECRET, "RELIQ_LOG": "json", "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": CODE,
+    }  # fmt: skip
+    async with await anyio.open_process(
+        [sys.executable, "-m", "reliq", "serve"], env=env, stdout=DEVNULL, stderr=DEVNULL
+    ) as process:
+        try:
+            with anyio.fail_after(START_S):
+                while not await _answers(port):
+                    await anyio.sleep(0.05)
+            yield port
+        finally:
+            process.terminate()
+
+
+async def _answers(port: int) -> bool:
+    try:
+        async with await anyio.connect_tcp(HOST, port) as stream:
+            await stream.send(b"GET /ready HTTP/1.1\r\nHost: bench\r\n\r\n")
+            return (await stream.receive()).startswith(b"HTTP/1.1 200")
+    except OSError:
+        return False

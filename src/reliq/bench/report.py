@@ -1,0 +1,88 @@
+"""What was measured, as tables for a person and as a page for the repository."""
+
+import os
+import platform
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from reliq.bench.goals import Judged, judged
+from reliq.bench.sample import Sample, medians
+
+HEADS = ["goal", "must", "aim", "found (90 % interval, rounds)", "must", "aim"]
+
+
+def measured(samples: Sequence[Sample]) -> tuple[list[str], list[list[str]]]:
+    """Return head and rows: for each measure and contestant the medians of its numbers."""
+    rows = []
+    for measure in dict.fromkeys(sample.measure for sample in samples):
+        names = dict.fromkeys(
+            name for sample in samples if sample.measure == measure for name in sample.numbers
+        )
+        found = {name: medians(samples, measure, name) for name in names}
+        for who in dict.fromkeys(who for numbers in found.values() for who in numbers):
+            told = [f"{name} {_short(it[who])}" for name, it in found.items() if who in it]
+            rows.append([measure, who, " · ".join(told)])
+    return ["measure", "who", "median over rounds"], rows
+
+
+def reached(samples: Sequence[Sample]) -> tuple[list[str], list[list[str]]]:
+    """Return head and rows: every goal with what was found."""
+    return HEADS, [_goal(one) for one in judged(samples)]
+
+
+def page(
+    samples: Sequence[Sample], about: Sequence[Mapping[str, Any]], postgres: str, command: str
+) -> str:
+    """Return the page: where and when, the goals, all numbers, what cannot be compared."""
+    return "\n".join(_page(samples, about, postgres, command))
+
+
+def _page(
+    samples: Sequence[Sample], about: Sequence[Mapping[str, Any]], postgres: str, command: str
+) -> Iterator[str]:
+    yield "# Benchmarks"
+    yield ""
+    yield (
+        f"Written by `{command}` on {time.strftime('%Y-%m-%d')}: {platform.machine()}, "
+        f"{os.cpu_count()} processors shared by server and clients, Linux {platform.release()}, "
+        f"PostgreSQL {postgres} on loopback with fsync and synchronous_commit on, Python "
+        f"{platform.python_version()}. Rates belong to that machine; read the ratios, which are of "
+        "rounds played side by side."
+    )
+    yield from ["", "## Goals", "", *_table(*reached(samples))]
+    yield from ["", "![jobs done over time](benchmarks.svg)"]
+    yield from ["", "## All numbers", "", *_table(*measured(samples))]
+    yield from ["", "## Who takes part, and what cannot be compared", ""]
+    head = ["who", "version", "settings", "finished jobs", "settle is fenced"]
+    rows = [
+        [
+            str(it["name"]), str(it["version"]), str(it["settings"]),
+            "kept" if it["keeps_finished"] else "**deleted**",
+            "yes" if it["fenced"] else "**no**",
+        ]
+        for it in about
+    ]  # fmt: skip
+    yield from [*_table(head, rows), ""]
+
+
+def _table(head: list[str], rows: list[list[str]]) -> list[str]:
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def _goal(one: Judged) -> list[str]:
+    goal, found, sign = one.goal, one.found, "≤" if one.goal.at_most else "≥"
+    told = (
+        ""
+        if found is None
+        else f"{_short(found.mid)} ({_short(found.low)} to {_short(found.high)}, {found.pairs})"
+    )
+    return [
+        goal.name, f"{sign} {_short(goal.must)}", f"{sign} {_short(goal.aim)}", told,
+        one.must, one.aim,
+    ]  # fmt: skip
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits
