@@ -49,9 +49,16 @@ def info_each(event: str, facts: Sequence[dict[str, object]]) -> None:
         for fact in facts:
             log.info(event, **fact)
         return
-    shared = _TIME(None, "info", {"event": event, "level": "info"})
-    lines = [_encode({**fact, **shared}) for fact in facts]
+    shared = _encode(_TIME(None, "info", {"event": event, "level": "info"}))[1:]
+    lines = [
+        "{" + ", ".join([f'"{name}": {_json(value)}' for name, value in fact.items()] + [shared])
+        for fact in facts
+    ]
     config["logger_factory"]().msg("\n".join(lines))
+
+
+def _json(value: object) -> str:
+    return str(value) if type(value) in {int, float} else _encode(value)
 
 
 def configure(style: Literal["auto", "json", "text"]) -> None:

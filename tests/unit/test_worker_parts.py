@@ -133,7 +133,7 @@ async def test_two_endings_of_one_job_never_share_a_batch():
     """The first one's lease ended before the second was claimed: only the second counts."""
     hand, store = new_hand(), Flaky(away=0)
     settler = Settler(queue=store, hand=hand, retry_s=0.01, dice=DICE)
-    old, new = take(hand), replace(take(hand), claim=replace(claim(), fence=Fence(2)))
+    old, new = take(hand), replace(take(hand), claim=claim()._replace(fence=Fence(2)))
     for attempt in (new, old):
         settler.settle(attempt, Succeed())
     settler.close()
@@ -157,7 +157,7 @@ async def test_an_ending_that_no_table_takes_does_not_take_others_with_it():
     hand, store = new_hand(), Picky(away=0)
     settler = Settler(queue=store, hand=hand, retry_s=0.01, dice=DICE)
     for number in (1, 2, 3):
-        [attempt] = hand.take([replace(claim(), job_id=JobId(number))], now_s())
+        [attempt] = hand.take([claim()._replace(job_id=JobId(number))], now_s())
         settler.settle(attempt, Succeed())
     settler.close()
 
@@ -171,7 +171,7 @@ async def test_a_job_claimed_anew_stops_the_attempt_before():
     hand = new_hand()
     old = take(hand)
 
-    hand.take([replace(claim(), fence=Fence(2))], now_s())
+    hand.take([claim()._replace(fence=Fence(2))], now_s())
 
     assert old.cut is Cut.LOST
 
@@ -181,7 +181,7 @@ async def test_what_is_held_is_never_unheard_of_however_much_came_after():
     take(hand)
 
     for number in range(2, HEARD_MAX + 10):
-        [attempt] = hand.take([replace(claim(), job_id=JobId(number))], now_s())
+        [attempt] = hand.take([claim()._replace(job_id=JobId(number))], now_s())
         hand.drop([attempt])
 
     assert claim().held in hand.heard()

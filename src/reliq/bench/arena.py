@@ -18,7 +18,7 @@ class Arena:
     tell: Callable[[str], None]
     dice: Random
     rates: dict[str, float] = field(default_factory=dict)
-    """Jobs a second of each, from the warm-up: how many make a short round."""
+    """Jobs a second of each, the best so far: how many make a short round."""
     progress: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
 
     def in_turn(self, *, peers: bool = True) -> Iterator[Contestant]:

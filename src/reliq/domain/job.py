@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from types import NoneType
-from typing import Any, Final, NewType
+from typing import Any, Final, NamedTuple, NewType
 
 from reliq.domain.text import storable, storable_json
 
@@ -132,10 +132,9 @@ class DuplicateOf:
 Enqueued = Inserted | DuplicateOf
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(NamedTuple):
     """
-    One job under one lease.
+    One job under one lease; a tuple, which is made in a third of a frozen dataclass's time.
 
     `attempt` counts from 1 and includes this one; `lost_leases` counts the attempts in a
     row that ended without a word from their worker, before this one.

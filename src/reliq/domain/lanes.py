@@ -60,7 +60,7 @@ class Lanes:
         return [(lane, self._cursors[lane]) for lane in lanes]
 
     def advance(self, lane: Lane, position: Position) -> None:
-        """Remember a claimed job; jobs of one claim may come in any order."""
+        """Remember the last job of a claim."""
         self._cursors[lane] = max(self._cursors.get(lane, HEAD), position)
 
     def rewind(self, now_s: float) -> None:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import itemgetter
 
 import anyio
 import asyncpg
@@ -72,13 +73,13 @@ class PostgresQueue:
             list(self.attempts_max),
             list(self.attempts_max.values()),
         )
-        for row in rows:
-            lane = Lane(row["queue"], row["priority"])
-            self._lanes.advance(lane, Position(row["run_at"], row["id"]))
+        rows.sort(key=itemgetter("priority", "run_at", "id"))
+        newest = {(row["queue"], row["priority"]): row for row in rows}
+        for lane, row in newest.items():
+            self._lanes.advance(Lane(*lane), Position(row["run_at"], row["id"]))
         if len(rows) < places:
             self._lanes.rewind(now)
             self._lanes_found_at = float("-inf")
-        rows.sort(key=lambda row: (row["priority"], row["run_at"], row["id"]))
         return [_claim(row) for row in rows]
 
     async def _find_lanes(self, now: float) -> None:

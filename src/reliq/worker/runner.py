@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import anyio.to_thread
@@ -43,6 +43,8 @@ _LIBRARY: Final = re.compile(
     rf"site-packages|[/\\\\]python3\.\d+[/\\\\]|\.pyx$|^<|^{re.escape(str(Path(__file__).parents[1]))}"
 )
 """Files that are no handler's: installed, the standard library's, compiled, or our own."""
+
+Answer = Outcome | Awaitable[Outcome | None] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +94,11 @@ class Runner:
             is_async = self._async.get(job.kind)
             if is_async is None:
                 is_async = self._async[job.kind] = _is_async(handler.run)
-            run = self._in_loop if is_async else self._in_thread
-            answer = await run(handler.run, job, attempt)
+            answer = (
+                handler.run(job) if is_async else await self._in_thread(handler.run, job, attempt)
+            )
+            if is_async or inspect.isawaitable(answer):
+                answer = await cast("Awaitable[Outcome | None]", answer)
         except anyio.get_cancelled_exc_class() as error:
             if attempt.scope.cancel_called or anyio.current_effective_deadline() == float("-inf"):
                 raise
@@ -102,23 +107,18 @@ class Runner:
             return Raised(error)
         return answer if isinstance(answer, Again | GiveUp) else Done()
 
-    async def _in_loop(self, run: Run, job: Job, _: Attempt) -> Outcome | None:
-        answer = run(job)
-        return await answer if inspect.isawaitable(answer) else answer
-
-    async def _in_thread(self, run: Run, job: Job, attempt: Attempt) -> Outcome | None:
+    async def _in_thread(self, run: Run, job: Job, attempt: Attempt) -> Answer:
         """Run a plain function in a thread, which a time limit can only abandon."""
         loop, ended = asyncio.get_running_loop(), anyio.Event()
 
-        def call() -> Outcome | Awaitable[Outcome | None] | None:
+        def call() -> Answer:
             try:
                 return run(job)
             finally:
                 loop.call_soon_threadsafe(ended.set)
 
         attempt.thread_ended = ended
-        answer = await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self.limiter)
-        return await answer if inspect.isawaitable(answer) else answer
+        return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self.limiter)
 
     @asynccontextmanager
     async def _transaction(self, attempt: Attempt) -> AsyncIterator[Any]:

@@ -8,11 +8,13 @@ import anyio
 
 from reliq.bench.arena import Arena
 from reliq.bench.contestant import BenchFailed, Contestant, Working
+from reliq.bench.protocol import TELL_EVERY_S
 from reliq.bench.sample import Sample
 
-FIRST: Final = 2_000
-ROUND_S: Final = 1.0
+FIRST: Final = 5_000
+LEAST: Final = 500
 MOST: Final = 30_000
+ROUND_S: Final = 1.5
 STALL_S: Final = 30.0
 
 
@@ -21,12 +23,11 @@ async def play(arena: Arena, number: int) -> AsyncIterator[Sample]:
     for who in arena.in_turn():
         for processes in (1, 2):
             name = "drain" if processes == 1 else "drain2"
-            jobs = FIRST
-            if (rate := arena.rates.get(who.name)) is not None:
-                jobs = max(FIRST // 2, min(MOST, round(rate * ROUND_S / 1_000) * 1_000))
+            rate = arena.rates.get(who.name)
+            jobs = FIRST if rate is None else max(LEAST, min(MOST, int(rate * ROUND_S)))
             arena.tell(f"{name}: {who.name}, {jobs} jobs")
             numbers = await drained(arena, who, jobs, processes)
-            arena.rates.setdefault(who.name, numbers["jobs_per_s"])
+            arena.rates[who.name] = max(arena.rates.get(who.name, 0), numbers["jobs_per_s"])
             yield Sample(name, who.name, number, numbers)
 
 
@@ -58,7 +59,7 @@ async def drained(arena: Arena, who: Contestant, jobs: int, processes: int) -> d
         (at - began, done) for at, done in curve
     ]
     numbers = {
-        "jobs_per_s": (jobs - before) / max(ended - began, 1e-3),
+        "jobs_per_s": (jobs - before) / max(ended - began, TELL_EVERY_S),
         "client_us": sum(line["cpu_s"] for line in stopped) / jobs * 1e6,
     }
     return numbers | ({} if cpu_s is None else {"server_us": used_s / jobs * 1e6})
