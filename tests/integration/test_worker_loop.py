@@ -11,11 +11,14 @@ import anyio
 import pytest
 
 from reliq.app import App, Job
-from reliq.domain.job import Claim
+from reliq.domain.job import Claim, Inserted, NewJob
 from reliq.domain.outcome import Requeue
 from reliq.domain.retry import RetryPolicy
 from reliq.errors import StoreUnavailable
-from reliq.postgres.enqueue import enqueue
+from reliq.postgres.enqueue import enqueue, enqueue_many
+from reliq.postgres.enqueuer import open_enqueuer
+from reliq.postgres.listen import listen
+from reliq.postgres.pool import Database
 from reliq.worker.deadlines import Deadlines
 from reliq.worker.hand import Hand
 from reliq.worker.places import Places
@@ -155,3 +158,54 @@ async def test_suspects_that_could_not_be_given_back_are_not_held_for_ever(
     await run_until_all_succeeded(pool, new_worker(queue, App(handlers={"job": run})))
 
     assert await pool.fetchval("select max(attempt) from reliq.jobs") == 1
+
+
+async def test_a_full_worker_claims_for_several_free_places_at_once(pool, open_queue: OpenQueue):
+    """Its handlers end one by one; a claim for each would cost the server more than the job."""
+    asked: list[int] = []
+    queue = open_queue(kinds=("job",))
+
+    class Counted:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(queue, name)
+
+        async def claim_jobs(self, places: int) -> Sequence[Claim]:
+            claims = await queue.claim_jobs(places)
+            asked.extend([places] * bool(claims))
+            return claims
+
+    async def run(_: Job) -> None:
+        await anyio.sleep(0.0005)
+
+    async with pool.acquire() as connection:
+        await enqueue_many(connection, [NewJob(kind="job")] * 400)
+    worker = new_worker(Counted(), App(handlers={"job": run}))
+    worker.places = Places(40)
+
+    await run_until_all_succeeded(pool, worker)
+
+    assert max(asked) == 20
+    assert len(asked) <= 400 // 10 + 5
+
+
+async def test_a_job_enqueued_from_a_pool_of_its_own_wakes_an_idle_worker(pool, dsn, open_queue):
+    started = anyio.Event()
+
+    async def run(_: Job) -> None:
+        started.set()
+
+    worker = new_worker(open_queue(kinds=("job",)), App(handlers={"job": run}))
+    worker.wakeup.poll_s = 3600
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listen, Database(dsn=dsn), worker.wakeup.ring)
+        tasks.start_soon(worker.run)
+        async with open_enqueuer(dsn) as queue:
+            with anyio.fail_after(10):
+                made = await queue.enqueue("job", {"n": 1})
+                await started.wait()
+        worker.stop.set()
+        while await pool.fetchval("select count(*) from reliq.jobs where state <> 'succeeded'"):
+            await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+
+    assert isinstance(made, Inserted)

@@ -10,7 +10,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, assert_never
+from typing import assert_never
 
 from reliq.domain.job import RUN_IN_MAX, Claim
 from reliq.domain.retry import RetryPolicy
@@ -108,8 +108,6 @@ class Bury:
 
 Settlement = Succeed | Requeue | Bury
 
-_SUCCEED: Final = Succeed()
-
 
 def settle(ending: Ending, claim: Claim, policy: RetryPolicy, roll: float) -> Settlement:  # noqa: PLR0911 - a table
     """
@@ -122,7 +120,7 @@ def settle(ending: Ending, claim: Claim, policy: RetryPolicy, roll: float) -> Se
         ending = Raised(cause(ending.error))
     match ending:
         case Done():
-            return _SUCCEED
+            return Succeed()
         case Again(after):
             return Requeue(after=max(after, timedelta(0)), ended="again", spends=False)
         case Stopped():

@@ -56,7 +56,8 @@ class Crew:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self) -> None:
-        loop, is_fit = asyncio.get_running_loop(), True
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine runs in one
         while True:
             self._is_called = False
             while self._ready:
@@ -64,7 +65,7 @@ class Crew:
                 if self._ready:
                     self._call()
                 is_fit = await self.run(attempt)
-                if not (is_fit and copy_context() == self._context):
+                if not is_fit or task.cancelling() or copy_context() != self._context:
                     if self._ready:
                         self._call()
                     return
