@@ -32,7 +32,12 @@ _IDLE_S: Final = 1.5
 """For a worker that has just started to come to rest."""
 
 
+async def _noop(_: Job) -> None:
+    pass
+
+
 app: Final = App(
+    handlers={_KIND: _noop},
     sources={
         "bench": Source(
             signature=SITE, dedup_key=lambda delivery: str(delivery.json()["id"]),
@@ -40,7 +45,7 @@ app: Final = App(
         )
     }
 )  # fmt: skip
-"""What the receiver serves while deliveries are measured."""
+"""What shipped processes run when deliveries and idle workers are measured."""
 
 
 async def about() -> None:

@@ -10,7 +10,7 @@ import anyio
 import asyncpg
 
 from reliq.bench.arena import Arena
-from reliq.bench.contestant import CODE, OURS
+from reliq.bench.contestant import CODE, OURS, BenchFailed
 from reliq.bench.sample import Sample
 
 WORKERS: Final = 10
@@ -25,16 +25,26 @@ async def play(arena: Arena, number: int) -> AsyncIterator[Sample]:
         return
     arena.tell(f"idle: {WORKERS} workers")
     async with arena.ground.database(OURS) as dsn, AsyncExitStack() as stack:
-        env = {"RELIQ_DATABASE_URL": dsn, "PATH": "/usr/bin:/bin", "PYTHONPATH": CODE}
+        env = {
+            "RELIQ_DATABASE_URL": dsn, "RELIQ_APP": "reliq.bench.ours:app", "RELIQ_SECRETS__BENCH": "x",
+            "PYTHONPATH": CODE,
+            "PATH": "/usr/bin:/bin",
+        }  # fmt: skip
+        workers = []
         for _ in range(WORKERS):
             worker = await anyio.open_process(
                 [sys.executable, "-m", "reliq", "worker"], env=env, stdout=DEVNULL, stderr=DEVNULL
             )
-            stack.callback(worker.kill)
+            await stack.enter_async_context(worker)
+            workers.append(worker)
         watcher = await asyncpg.connect(dsn)
         await anyio.sleep(SETTLE_S)
         before = await watcher.fetchval(_COUNT)
         await anyio.sleep(SECONDS)
         queries = await watcher.fetchval(_COUNT) - before - 1
         watcher.terminate()
+        if any(worker.returncode is not None for worker in workers):
+            raise BenchFailed("a worker that was to wait has ended")
+        for worker in workers:
+            worker.terminate()
     yield Sample("idle", OURS.name, number, {"queries_per_s": queries / SECONDS})

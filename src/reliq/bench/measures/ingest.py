@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 import anyio
 import asyncpg
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from reliq.bench.arena import Arena
 from reliq.bench.contestant import CODE, OURS, RAW, BenchFailed
@@ -38,6 +40,8 @@ _ROWS: Final = """
     insert into reliq.job_keys
     select 'bench.noop', 'event:' || $1, id, now() + interval '35 days' from job
 """
+
+_LENGTH: Final = re.compile(rb"content-length: (\d+)")
 
 
 async def play(arena: Arena, number: int) -> AsyncIterator[Sample]:
@@ -72,8 +76,8 @@ async def _insert(pool: asyncpg.Pool, keys: Iterator[int]) -> None:
 
 async def _send(port: int, keys: Iterator[int]) -> None:
     """Speak as little HTTP as will do: a client library costs more than the receiver."""
-    stream = await anyio.connect_tcp(HOST, port)
-    async with stream:
+    async with await anyio.connect_tcp(HOST, port) as stream:
+        answers = BufferedByteReceiveStream(stream)
         for key in keys:
             body = _body(key)
             proof = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
@@ -82,9 +86,10 @@ async def _send(port: int, keys: Iterator[int]) -> None:
                 f"X-Signature: {proof}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
                 + body
             )
-            answer = await stream.receive()
-            if not answer.startswith(b"HTTP/1.1 202"):
-                raise BenchFailed(f"a delivery was answered with {answer[:200]!r}")
+            head = (await answers.receive_until(b"\r\n\r\n", 4_096)).lower()
+            await answers.receive_exactly(int(_LENGTH.findall(head)[0]))
+            if not head.startswith(b"http/1.1 202"):
+                raise BenchFailed(f"a delivery was answered with {head!r}")
 
 
 def _body(key: int) -> bytes:
