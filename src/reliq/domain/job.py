@@ -86,9 +86,11 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
-def check_job(job: object) -> NewJob:
+def check_job(job: object) -> str:
     """
-    Return the job if the tables will take it; a source's code may have made anything of it.
+    Return a job's payload as it is stored, if the tables will take the job.
+
+    A source's code may have made anything of it.
 
     Raises:
         ValueError: it can never be stored; the message names the field and its bounds.
@@ -111,8 +113,7 @@ def check_job(job: object) -> NewJob:
         raise ValueError(f"priority is 0 (first) to {PRIORITY_LAST} (last), not {job.priority}")
     if not timedelta(0) <= job.run_in <= RUN_IN_MAX:
         raise ValueError(f"run_in is a delay of 0 to {RUN_IN_MAX.days} days, not {job.run_in}")
-    storable_json(job.payload)
-    return job
+    return storable_json(job.payload)
 
 
 @dataclass(frozen=True, slots=True)

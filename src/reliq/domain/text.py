@@ -16,6 +16,10 @@ TEXT_MAX: Final = 4_000
 """Characters of an error text that are kept."""
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_UNSTORABLE_JSON = re.compile("[\ud800-\udfff]|\\\\u0000")
+"""The same in encoded JSON, where NUL is an escape; an escaped backslash before it is no harm."""
+
+_encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def storable(text: str) -> str:
@@ -50,7 +54,8 @@ def storable_json(value: Any) -> str:
 
     """
     try:
-        return json.dumps(_clean(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = _encode(value)
+        return _encode(_clean(value)) if _UNSTORABLE_JSON.search(text) else text
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(
             f"the payload is not JSON ({error}): pass ids, texts and plain numbers"

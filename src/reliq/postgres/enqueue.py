@@ -19,7 +19,6 @@ from reliq.domain.job import (
     Payload,
     check_job,
 )
-from reliq.domain.text import storable_json
 from reliq.postgres.failures import translated
 from reliq.postgres.pool import Connection
 from reliq.postgres.queries import query
@@ -118,11 +117,10 @@ def columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
         ValueError: a job's payload is not JSON, or its kind, priority or delay make no sense.
 
     """
-    for job in jobs:
-        check_job(job)
+    payloads = [check_job(job) for job in jobs]
     return (
         [job.kind for job in jobs],
-        [storable_json(job.payload) for job in jobs],
+        payloads,
         [None if job.key is None else storable_key(job.key) for job in jobs],
         [job.run_in for job in jobs],
         [job.queue for job in jobs],

@@ -3,8 +3,10 @@ Open a pool of connections that hold the planner to the indexes.
 
 A plan that was cached while a table was empty stays: an idle worker's claim would read the
 whole table in sequence when a burst arrives. So every connection of the product runs with
-`enable_seqscan = off`. It is set here, once per connection, or, where a transaction pooler
-stands between (`planner="role"`), by `ALTER ROLE … SET`; `doctor` looks at the result.
+`enable_seqscan = off`, and keeps the plan it has: planning the statement that stores an event
+anew at every call costs as much as running it. Both are set here, once per connection; where a
+transaction pooler stands between (`planner="role"`), nothing is prepared, and the former is set
+by `ALTER ROLE … SET`. `doctor` looks at the result.
 """
 
 from collections.abc import AsyncIterator
@@ -89,7 +91,9 @@ class Database:
 
     async def _prepare(self, connection: asyncpg.Connection) -> None:
         if self.planner == "pool":
-            await connection.execute("set enable_seqscan = off")
+            await connection.execute(
+                "set enable_seqscan = off; set plan_cache_mode = force_generic_plan"
+            )
 
 
 async def _reset(connection: Connection) -> None:

@@ -103,28 +103,28 @@ class Intake:
 
     async def accept(self, delivery: Delivery) -> Answer:
         """Take a delivery of a known source, whole, to its answer; log what came of it."""
-        bound = log.bind(source=delivery.source, bytes=len(delivery.body))
+        about = {"source": delivery.source, "bytes": len(delivery.body)}
         if len(delivery.body) > THREAD_BYTES:
             event = await to_thread.run_sync(self.read, delivery)
         else:
             event = self.read(delivery)
         if isinstance(event, Refused):
-            bound.warning("delivery.refused", status=401, reason=event.reason)
+            log.warning("delivery.refused", **about, status=401, reason=event.reason)
             return event
         try:
             answer = await self.inbox.store_event(event)
         except StoreError as error:
-            bound.warning("delivery.not_stored", error=error_text(error))
+            log.warning("delivery.not_stored", **about, error=error_text(error))
             return Away()
         if isinstance(answer, Duplicate):
-            bound.info("delivery.duplicate", event_id=answer.event_id)
+            log.info("delivery.duplicate", **about, event_id=answer.event_id)
             return answer
         if event.parse_error is not None:
             # The type alone: a text may quote the body. `reliq show` has it whole.
             what, _, _ = event.parse_error.partition(":")
-            bound.warning("delivery.unreadable", event_id=answer.event_id, error=what)
+            log.warning("delivery.unreadable", **about, event_id=answer.event_id, error=what)
         else:
-            bound.info("delivery.accepted", event_id=answer.event_id, jobs=answer.jobs)
+            log.info("delivery.accepted", **about, event_id=answer.event_id, jobs=answer.jobs)
         if answer.jobs:
             self.bell()
         return answer
@@ -156,7 +156,10 @@ def parse(source: Source, delivery: Delivery) -> Parsed:
     key = None
     try:
         key = _key(source.dedup_key(delivery))
-        return Parsed(key, [check_job(job) for job in source.route(delivery)])
+        jobs = list(source.route(delivery))
+        for job in jobs:
+            check_job(job)
+        return Parsed(key, jobs)
     except Exception as error:  # noqa: BLE001 - any bug of a source must not lose the event
         return Parsed(key, (), error_text(error))
 

@@ -50,7 +50,7 @@ async def serve(settings: Settings, app: App) -> None:
         server = _Server(
             uvicorn.Config(
                 asgi, log_config=None, access_log=False, lifespan="off", server_header=False,
-                timeout_graceful_shutdown=DRAIN_S,
+                proxy_headers=False, ws="none", timeout_graceful_shutdown=DRAIN_S,
             )
         )  # fmt: skip
         async with anyio.create_task_group() as tasks:
