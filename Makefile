@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo up test chaos mutants check fix lock clean
+.PHONY: demo up test chaos mutants bench-peers check fix lock clean
 
 demo: $(STAMP)
 	@$(BIN)/reliq demo
@@ -24,6 +24,11 @@ chaos: $(STAMP)
 
 mutants: $(STAMP)
 	@$(BIN)/reliq scenario mutants --seeds 10 --postgres embedded --table docs/kill-matrix.md
+
+# Peers are installed into .peers, each apart from reliq; takes the better part of an hour.
+bench-peers: $(STAMP)
+	@benchmarks/peers/install.sh
+	@$(BIN)/reliq bench all --rounds 15 --peers .peers --page docs/benchmarks.md
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -28,7 +28,7 @@ CHANNEL: Final = "reliq_wake"
 EVERY_S: Final = 0.005
 """Rings closer together are one notification: each costs the server a lock on its queue."""
 
-PING_S: Final = 5.0
+PING_S: Final = 10.0
 """A listener that is cut off hears nothing, as one hears nothing when there is nothing."""
 
 DEADLINE_S: Final = 2.0

@@ -26,6 +26,6 @@ class Wakeup:
 
     async def next(self, or_when: anyio.Event) -> None:
         """Wait for a hint, for the poll, or for the event."""
-        with anyio.move_on_after(self.poll_s * self.dice.uniform(0.5, 1.0)):
+        with anyio.move_on_after(self.poll_s * self.dice.uniform(0.8, 1.0)):
             await first_of(self._hint, or_when)
         self._hint = anyio.Event()
