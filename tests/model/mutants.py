@@ -62,7 +62,7 @@ MUTANTS: Mapping[str, tuple[Change, ...]] = {
         Change("reap_jobs", "lease_until > reliq.now() as live", "lease_until >= reliq.now() as live"),
     ),
     "the reaper never takes": (
-        Change("reap_jobs", "where j.id = h.id and not h.live and", "where h.live and h.id < 0 and"),
+        Change("reap_jobs", "from hit where not live))\n  returning j", "from hit where false))\n  returning j"),
     ),
     "the reaper allows one attempt too many": (
         Change("reap_jobs", "attempt >= attempts_max as spent", "attempt > attempts_max as spent"),
