@@ -62,7 +62,7 @@ MUTANTS: Mapping[str, tuple[Change, ...]] = {
         Change("reap_jobs", "lease_until > reliq.now() as live", "lease_until >= reliq.now() as live"),
     ),
     "the reaper never takes": (
-        Change("reap_jobs", "where j.id = h.id and not h.live and", "where h.live and h.id < 0 and"),
+        Change("reap_jobs", "from hit where not live))\n  returning j", "from hit where false))\n  returning j"),
     ),
     "the reaper allows one attempt too many": (
         Change("reap_jobs", "attempt >= attempts_max as spent", "attempt > attempts_max as spent"),
@@ -112,7 +112,7 @@ MUTANTS: Mapping[str, tuple[Change, ...]] = {
         ),
     ),
     "a delivery that comes again makes a second event": (
-        Change("store_event", "and expires_at > reliq.now()", "and false"),
+        Change("store_event", "(expires_at > reliq.now()) is true", "false"),
         Change(
             "store_event",
             "or exists (select from holder h where h.event_id = d.id)",
@@ -127,7 +127,7 @@ MUTANTS: Mapping[str, tuple[Change, ...]] = {
         ),
     ),
     "a job's key does not keep a second job away": (
-        Change(TABLES, "and k.expires_at > reliq.now();\n    if found", "and false;\n    if found"),
+        Change(TABLES, "(k.expires_at > reliq.now()) is true;\n    if found", "false;\n    if found"),
         Change(TABLES, "if holder <> new_id then", "if false then"),
     ),
     "an event is stored without its jobs": (

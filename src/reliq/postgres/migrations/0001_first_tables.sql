@@ -85,7 +85,7 @@ create table reliq.job_keys (
   expires_at timestamptz not null,
   primary key (scope, key)
 ) with (fillfactor = 90);
-create index job_keys_expiry on reliq.job_keys (expires_at);
+create index job_keys_expiry on reliq.job_keys (expires_at);   -- `is true` keeps look-ups off it
 
 -- Every attempt that did not succeed, append-only; the one that succeeded is on the job.
 create table reliq.attempts (
@@ -156,7 +156,7 @@ begin
   end if;
   if enqueue.key is not null then
     select k.job_id into holder from reliq.job_keys k
-    where k.scope = enqueue.kind and k.key = enqueue.key and k.expires_at > reliq.now();
+    where k.scope = enqueue.kind and k.key = enqueue.key and (k.expires_at > reliq.now()) is true;
     if found then
       return query select holder, true;
       return;

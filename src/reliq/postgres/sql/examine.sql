@@ -1,6 +1,7 @@
 -- examine: what `doctor` asks the database in one go.
 --
 -- `open` are dead letters from which no person has made a new job.
+-- `is not null` lets the index serve also where the planner reads all that were requeued.
 -- `workers` counts the connections on which workers listen.
 -- Reads:   index jobs_ready, attempts_buried, jobs_requeued_from, events_unreadable
 -- Returns: server_version text, due bigint, oldest_due interval, workers bigint,
@@ -16,7 +17,8 @@ with due as (
 ),
 dead as (
   select a.kind = 'alert' as alert, a.ended_at > reliq.now() - interval '1 day' as fresh,
-         not exists (select from reliq.jobs where requeued_from = a.job_id) as open
+         not exists (select from reliq.jobs
+                     where requeued_from = a.job_id and requeued_from is not null) as open
   from reliq.attempts a where a.buried
 )
 select current_setting('server_version') as server_version,

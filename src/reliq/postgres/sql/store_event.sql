@@ -16,13 +16,13 @@
 -- Always one row, also for a duplicate that races the first insert: the insert of the key
 -- decides, and its conflict returns the holder. A job without a key of its own gets one made
 -- of the event and of its place among the event's jobs of its kind, so that a replay does not
--- double it.
+-- double it. `is true` keeps an old plan from walking the index of expiries.
 -- Keeps:   none-lost, one-per-key, enqueue-atomic.
 -- Reads:   index event_keys_pkey
 -- Returns: event_id bigint, duplicate boolean, jobs bigint
 with seen as materialized (
   select event_id from reliq.event_keys
-  where source = $1 and key = $2 and expires_at > reliq.now()
+  where source = $1 and key = $2 and (expires_at > reliq.now()) is true
 ),
 draft as materialized (
   select nextval('reliq.events_id_seq') as id where not exists (select from seen)
