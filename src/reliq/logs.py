@@ -10,6 +10,7 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from json.encoder import encode_basestring_ascii
 from typing import Final, Literal
 
 import structlog
@@ -58,6 +59,8 @@ def info_each(event: str, facts: Sequence[dict[str, object]]) -> None:
 
 
 def _json(value: object) -> str:
+    if type(value) is str:
+        return encode_basestring_ascii(value)
     return str(value) if type(value) in {int, float} else _encode(value)
 
 

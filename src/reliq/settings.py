@@ -91,7 +91,7 @@ class Settings(BaseSettings):
         timedelta(milliseconds=500), description="storing takes longer: answer 503"
     )
 
-    concurrency: int = Field(100, ge=1, le=10_000, description="jobs a worker runs at once")
+    concurrency: int = Field(200, ge=1, le=10_000, description="jobs a worker runs at once")
     transactions: int = Field(
         10, ge=1, le=1_000, description="connections for the jobs that write in job.transaction()"
     )

@@ -21,7 +21,7 @@ class Arena:
     """Jobs a second of each, the best so far: how many make a short round."""
     progress: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
 
-    def in_turn(self, *, peers: bool = True) -> Iterator[Contestant]:
+    def in_turn(self, *, peers: bool) -> Iterator[Contestant]:
         """Give everyone a turn, in another order every round."""
         turn = list(self.contestants if peers else self.contestants[:2])
         self.dice.shuffle(turn)

@@ -9,7 +9,7 @@ from operator import itemgetter
 import anyio
 import asyncpg
 
-from reliq.domain.job import Claim, Enqueued, EventId, Fence, JobId, Kind, NewJob, WorkerName
+from reliq.domain.job import Claim, Enqueued, Fence, JobId, NewJob, WorkerName
 from reliq.domain.lanes import Lane, Lanes, Position
 from reliq.domain.outcome import Bury, Requeue, Settlement, Succeed, fingerprint
 from reliq.errors import LeaseLost, StoreError
@@ -22,6 +22,12 @@ from reliq.postgres.queries import query
 REAP_WALK = 50_000
 """Index entries of one reaper's pass, about 1 µs each; more than any claim takes, and more than
 a worker finishes between two passes."""
+
+_COLUMNS = itemgetter(
+    "id", "fence", "kind", "key", "payload", "attempt", "attempts_max", "lost_leases", "event_id",
+    "waited",
+)  # fmt: skip
+"""Of a claimed row, in the order of `Claim`."""
 
 _IDLE = "set local idle_in_transaction_session_timeout = {}"
 
@@ -51,16 +57,15 @@ class PostgresQueue:
     observe: Callable[[StoreError | None], None] = lambda _: None
     _lanes: Lanes = field(default_factory=Lanes)
     _lanes_found_at: float = float("-inf")
+    _was_short: bool = True
+    """The last claim found less than it asked for: the next one looks for lanes by itself."""
 
     async def claim_jobs(self, places: int) -> Sequence[Claim]:
         """Lease at most `places` due jobs, behind the cursors or from the heads."""
         now = anyio.current_time()
-        if now - self._lanes_found_at >= LANES_EVERY_S:
+        if not self._was_short and now - self._lanes_found_at >= LANES_EVERY_S:
             await self._find_lanes(now)
-        order = self._lanes.order(now)
-        if not order:
-            self._lanes_found_at = float("-inf")
-            return []
+        order = [] if self._was_short else self._lanes.order(now)
         rows = await self._fetch(
             "claim_jobs",
             places,
@@ -77,7 +82,8 @@ class PostgresQueue:
         newest = {(row["queue"], row["priority"]): row for row in rows}
         for lane, row in newest.items():
             self._lanes.advance(Lane(*lane), Position(row["run_at"], row["id"]))
-        if len(rows) < places:
+        self._was_short = len(rows) < places
+        if self._was_short:
             self._lanes.rewind(now)
             self._lanes_found_at = float("-inf")
         return [_claim(row) for row in rows]
@@ -230,15 +236,4 @@ def _pairs(claims: Sequence[Claim]) -> tuple[list[JobId], list[Fence]]:
 
 
 def _claim(row: asyncpg.Record) -> Claim:
-    return Claim(
-        job_id=JobId(row["id"]),
-        fence=Fence(row["fence"]),
-        kind=Kind(row["kind"]),
-        key=row["key"],
-        payload_json=row["payload"],
-        attempt=row["attempt"],
-        attempts_max=row["attempts_max"],
-        lost_leases=row["lost_leases"],
-        event_id=None if row["event_id"] is None else EventId(row["event_id"]),
-        waited=row["waited"],
-    )
+    return Claim._make(_COLUMNS(row))

@@ -16,7 +16,7 @@ import asyncpg
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from reliq.bench.arena import Arena
-from reliq.bench.contestant import CODE, OURS, RAW, BenchFailed
+from reliq.bench.contestant import CODE, OURS, RAW, BenchFailed, Contestant
 from reliq.bench.protocol import PAYLOAD
 from reliq.bench.sample import Sample
 from reliq.servers.loopback import HOST, free_port
@@ -25,8 +25,24 @@ SENDERS: Final = 16
 DELIVERIES: Final = 3_000
 SECRET: Final = "bench-secret"  # noqa: S105 - of a receiver that lives for seconds
 START_S: Final = 20.0
+SHORT: Final = "raw, one statement"
 
-_ROWS: Final = """
+_EVENT: Final = """
+    insert into reliq.events (source, dedup_key, headers, body)
+    values ('bench', $1, '{"content-type": "application/json"}', $2) returning id
+"""
+_EVENT_KEY: Final = """
+    insert into reliq.event_keys values ('bench', $1, $2, now() + interval '35 days')
+"""
+_JOB: Final = """
+    insert into reliq.jobs (kind, payload, key, event_id)
+    values ('bench.noop', $1, 'event:' || $2::bigint, $2) returning id
+"""
+_JOB_KEY: Final = """
+    insert into reliq.job_keys
+    values ('bench.noop', 'event:' || $1::bigint, $2, now() + interval '35 days')
+"""
+_ONE_STATEMENT: Final = """
     with event as (
       insert into reliq.events (source, dedup_key, headers, body)
       values ('bench', $1, '{"content-type": "application/json"}', $2) returning id
@@ -46,12 +62,13 @@ _LENGTH: Final = re.compile(rb"content-length: (\d+)")
 
 async def play(arena: Arena, number: int) -> AsyncIterator[Sample]:
     """Send to one receiver over 16 connections, and insert over 16 connections."""
-    for who in arena.in_turn(peers=False):
+    for who in [*arena.in_turn(peers=False), Contestant(SHORT, ())]:
         arena.tell(f"ingest: {who.name}")
         async with arena.ground.database(OURS) as dsn:
             if who.name == RAW.name:
-                async with asyncpg.create_pool(dsn, min_size=SENDERS, max_size=SENDERS) as pool:
-                    seconds = await _all(lambda keys: _insert(pool, keys))
+                seconds = await _raw(dsn, _insert)
+            elif who.name == SHORT:
+                seconds = await _raw(dsn, _insert_in_one)
             else:
                 async with _receiver(dsn) as port:
                     seconds = await _all(lambda keys: _send(port, keys))
@@ -67,11 +84,31 @@ async def _all(work: Callable[[Iterator[int]], Coroutine[Any, Any, None]]) -> fl
     return time.perf_counter() - began_s
 
 
+async def _raw(
+    dsn: str, insert: Callable[[asyncpg.Pool, Iterator[int]], Coroutine[Any, Any, None]]
+) -> float:
+    async with asyncpg.create_pool(dsn, min_size=SENDERS, max_size=SENDERS) as pool:
+        return await _all(lambda keys: insert(pool, keys))
+
+
 async def _insert(pool: asyncpg.Pool, keys: Iterator[int]) -> None:
+    """As one would write it: a transaction, and an insert for each table."""
     payload = json.dumps(PAYLOAD)
     async with pool.acquire() as connection:
         for key in keys:
-            await connection.execute(_ROWS, str(key), _body(key), payload)
+            async with connection.transaction():
+                event = await connection.fetchval(_EVENT, str(key), _body(key))
+                await connection.execute(_EVENT_KEY, str(key), event)
+                job = await connection.fetchval(_JOB, payload, event)
+                await connection.execute(_JOB_KEY, event, job)
+
+
+async def _insert_in_one(pool: asyncpg.Pool, keys: Iterator[int]) -> None:
+    """In one statement that knows of no duplicates."""
+    payload = json.dumps(PAYLOAD)
+    async with pool.acquire() as connection:
+        for key in keys:
+            await connection.execute(_ONE_STATEMENT, str(key), _body(key), payload)
 
 
 async def _send(port: int, keys: Iterator[int]) -> None:

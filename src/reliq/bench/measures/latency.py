@@ -8,7 +8,7 @@ from reliq.bench.arena import Arena
 from reliq.bench.contestant import RAW
 from reliq.bench.sample import Sample
 
-JOBS: Final = 60
+JOBS: Final = 40
 EVERY_MS: Final = 50
 LEFT_OUT: Final = 10
 """The first ones: connections open, plans are made."""
@@ -16,7 +16,7 @@ LEFT_OUT: Final = 10
 
 async def play(arena: Arena, number: int) -> AsyncIterator[Sample]:
     """Let everyone who has a worker be woken a few dozen times."""
-    for who in arena.in_turn():
+    for who in arena.in_turn(peers=True):
         if who.name == RAW.name:
             continue
         arena.tell(f"latency: {who.name}")
