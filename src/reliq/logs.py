@@ -11,7 +11,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from json.encoder import encode_basestring_ascii
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import structlog
 
@@ -38,30 +38,36 @@ _encode: Final = json.JSONEncoder(default=repr).encode
 log = structlog.get_logger()
 
 
-def info_each(event: str, facts: Sequence[dict[str, object]]) -> None:
+def info_each(event: str, names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """
-    Write an info line for each of `facts`, all of them in one go.
+    Write an info line for each of `rows`, all of them in one go.
 
     What a line costs by itself is more than a small job does: as JSON, lines of one batch share
-    their time and their write.
+    their time and their write. A value that is None is left out.
     """
     config = structlog.get_config()
     if not isinstance(config["processors"][-1], structlog.processors.JSONRenderer):
-        for fact in facts:
-            log.info(event, **fact)
+        for row in rows:
+            told = {n: value for n, value in zip(names, row, strict=True) if value is not None}
+            log.info(event, **told)
         return
-    shared = _encode(_TIME(None, "info", {"event": event, "level": "info"}))[1:]
+    words = [f'"{name}": ' for name in names]
+    end = _encode(_TIME(None, "info", {"event": event, "level": "info"}))[1:]
     lines = [
-        "{" + ", ".join([f'"{name}": {_json(value)}' for name, value in fact.items()] + [shared])
-        for fact in facts
+        "{"
+        + ", ".join([w + _json(v) for w, v in zip(words, row, strict=True) if v is not None])
+        + ", "
+        + end
+        for row in rows
     ]
     config["logger_factory"]().msg("\n".join(lines))
 
 
 def _json(value: object) -> str:
-    if type(value) is str:
-        return encode_basestring_ascii(value)
-    return str(value) if type(value) in {int, float} else _encode(value)
+    kind = type(value)
+    if kind is str:
+        return encode_basestring_ascii(cast("str", value))
+    return str(value) if kind is int or kind is float else _encode(value)
 
 
 def configure(style: Literal["auto", "json", "text"]) -> None:

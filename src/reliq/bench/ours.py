@@ -16,6 +16,7 @@ from typing import Final
 import anyio
 import asyncpg
 
+import reliq
 from reliq import logs
 from reliq.app import App, Job, Source
 from reliq.bench.protocol import PAYLOAD, Count, Timed, cpu_s, dsn, heard, say
@@ -75,8 +76,11 @@ async def enqueue(count: str, clients: str, keyed: str = "") -> None:
     numbers = iter(range(int(count)))
 
     async def client() -> None:
-        for number in numbers:
-            await queue.enqueue(_KIND, PAYLOAD, key=f"bench:{number}" if keyed else None)
+        async with queue.pool.acquire() as connection:
+            for number in numbers:
+                key = f"bench:{number}" if keyed else None
+                await reliq.enqueue(connection, _KIND, PAYLOAD, key=key)
+                queue.bell.ring()
 
     async with open_enqueuer(dsn(), size=int(clients)) as queue:
         async with anyio.create_task_group() as warming:

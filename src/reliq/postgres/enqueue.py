@@ -29,6 +29,8 @@ KEY_TTL: Final = timedelta(days=35)
 CHUNK: Final = 5_000
 """Jobs in one statement: larger ones gain nothing and hold more in memory."""
 
+_COPIED: Final = ("id", "kind", "payload", "key", "run_at", "queue", "priority")
+
 
 async def enqueue(
     connection: Connection | asyncpg.Pool,
@@ -94,14 +96,25 @@ async def enqueue_many(
 async def _enqueue_chunk(
     connection: Connection, jobs: Sequence[NewJob], key_ttl: timedelta
 ) -> list[Enqueued]:
-    kinds, payloads, keys, *rest = columns(jobs)
-    if not any(keys):
-        rows = await connection.fetch(query("enqueue_jobs").text, kinds, payloads, *rest)
-        return [Inserted(JobId(row["id"])) for row in rows]
-    text = query("enqueue_keyed_jobs").text
-    rows = await connection.fetch(text, kinds, payloads, keys, *rest, key_ttl)
+    values = columns(jobs)
+    if all(job.key is None for job in jobs):
+        return await _copy(connection, values)
+    rows = await connection.fetch(query("enqueue_keyed_jobs").text, *values, key_ttl)
     rows.sort(key=lambda row: row["place"])
     return [_answer(row) for row in rows]
+
+
+async def _copy(connection: Connection, values: tuple[list[Any], ...]) -> list[Enqueued]:
+    """Copy jobs without keys: half the server's price of inserting them."""
+    kinds, payloads, _, run_ins, queues, priorities = values
+    rows = await connection.fetch(query("reserve_jobs").text, len(kinds))
+    ids, now = [row["id"] for row in rows], rows[0]["now"]
+    keys, moments = [f"job:{job_id}" for job_id in ids], [now + run_in for run_in in run_ins]
+    await connection.copy_records_to_table(
+        "jobs", schema_name="reliq", columns=_COPIED,
+        records=zip(ids, kinds, payloads, keys, moments, queues, priorities, strict=True),
+    )  # fmt: skip
+    return [Inserted(job_id) for job_id in ids]
 
 
 def _answer(row: asyncpg.Record) -> Enqueued:

@@ -14,6 +14,10 @@ from reliq.worker.hand import Attempt, now_s
 
 log = structlog.get_logger()
 
+_NAMES: Final = (
+    "job_id", "kind", "attempt", "fence", "settled", "waited_s", "ran_s", "error", "where",
+)  # fmt: skip
+
 NOBODY: Final[Mapping[JobId, JobId]] = MappingProxyType({})
 
 
@@ -21,7 +25,9 @@ def attempts_ended(
     items: Sequence[tuple[Attempt, Settlement]], alerts: Mapping[JobId, JobId] = NOBODY
 ) -> None:
     """Write the canonical line of each attempt, and one for a person about each job that died."""
-    info_each("attempt.ended", [_facts(attempt, settlement) for attempt, settlement in items])
+    info_each(
+        "attempt.ended", _NAMES, [_facts(attempt, settlement) for attempt, settlement in items]
+    )
     for attempt, settlement in items:
         if isinstance(settlement, Bury):
             claim = attempt.claim
@@ -35,22 +41,15 @@ def attempts_ended(
             )
 
 
-def _facts(attempt: Attempt, settlement: Settlement) -> dict[str, object]:
+def _facts(attempt: Attempt, settlement: Settlement) -> tuple[object, ...]:
     claim = attempt.claim
-    facts: dict[str, object] = {
-        "job_id": claim.job_id,
-        "kind": claim.kind,
-        "attempt": claim.attempt,
-        "fence": claim.fence,
-        "settled": _word(settlement),
-        "waited_s": round(claim.waited.total_seconds(), 3),
-        "ran_s": round((attempt.ended_at_s or now_s()) - attempt.started_at_s, 3),
-    }
-    if not isinstance(settlement, Succeed) and settlement.error is not None:
-        facts["error"] = settlement.error
-    if attempt.where is not None:
-        facts["where"] = attempt.where
-    return facts
+    return (
+        claim.job_id, claim.kind, claim.attempt, claim.fence, _word(settlement),
+        round(claim.waited.total_seconds(), 3),
+        round((attempt.ended_at_s or now_s()) - attempt.started_at_s, 3),
+        None if isinstance(settlement, Succeed) else settlement.error,
+        attempt.where,
+    )  # fmt: skip
 
 
 def raised_after_commit(attempt: Attempt, error: str) -> None:

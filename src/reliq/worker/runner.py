@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from reliq.app import App, Handler, Job, Run
+from reliq.app import App, Job, Run
 from reliq.domain.outcome import (
     Again,
     Done,
@@ -47,6 +47,15 @@ _LIBRARY: Final = re.compile(
 Answer = Outcome | Awaitable[Outcome | None] | None
 
 
+class Known(NamedTuple):
+    """A kind's handler, and what follows from it."""
+
+    run: Run
+    is_async: bool
+    limit: timedelta
+    limit_s: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
     """
@@ -60,8 +69,8 @@ class Runner:
     queue: Queue
     time_limit: timedelta
     limiter: CapacityLimiter
-    _async: dict[str, bool] = field(default_factory=dict)
-    """Which kinds run in the loop: it takes longer to find out than to run a small job."""
+    _known: dict[str, "Known"] = field(default_factory=dict)
+    """What it takes longer to find out than to run a small job."""
 
     async def run(self, attempt: Attempt) -> Ending | None:
         """
@@ -71,13 +80,12 @@ class Runner:
         settled the job. What a handler answers although it was told to stop still counts: the
         work is done.
         """
-        handler = self.app.handler(attempt.claim.kind)
-        limit = handler.time_limit or self.time_limit
-        attempt.renew_until_s = now_s() + limit.total_seconds()
+        known = self._known.get(attempt.claim.kind) or self._learn(attempt.claim.kind)
+        attempt.renew_until_s = now_s() + known.limit_s
         ending: Ending | None = None
         with attempt.scope:
             if attempt.cut is None:
-                ending = await self._ending(handler, attempt)
+                ending = await self._ending(known, attempt)
         attempt.ended_at_s = now_s()
         if isinstance(ending, Raised):
             attempt.where = _where(ending.error)
@@ -86,18 +94,22 @@ class Runner:
             if isinstance(ending, Raised):
                 raised_after_commit(attempt, error_text(ending.error))
             return None
-        return _judged(attempt, ending, limit)
+        return _judged(attempt, ending, known.limit)
 
-    async def _ending(self, handler: Handler, attempt: Attempt) -> Ending:
+    def _learn(self, kind: str) -> "Known":
+        handler = self.app.handler(kind)
+        limit = handler.time_limit or self.time_limit
+        known = Known(handler.run, _is_async(handler.run), limit, limit.total_seconds())
+        self._known[kind] = known
+        return known
+
+    async def _ending(self, known: "Known", attempt: Attempt) -> Ending:
         try:
             job = Job.of(attempt.claim, partial(self._transaction, attempt))
-            is_async = self._async.get(job.kind)
-            if is_async is None:
-                is_async = self._async[job.kind] = _is_async(handler.run)
             answer = (
-                handler.run(job) if is_async else await self._in_thread(handler.run, job, attempt)
+                known.run(job) if known.is_async else await self._in_thread(known.run, job, attempt)
             )
-            if is_async or inspect.isawaitable(answer):
+            if known.is_async or inspect.isawaitable(answer):
                 answer = await cast("Awaitable[Outcome | None]", answer)
         except anyio.get_cancelled_exc_class() as error:
             if attempt.scope.cancel_called or anyio.current_effective_deadline() == float("-inf"):
