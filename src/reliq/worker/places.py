@@ -5,6 +5,7 @@ from typing import Final
 
 import anyio
 
+FEW: Final = 20
 LINGER_S: Final = 0.005
 """A claim costs the server half a millisecond, however few jobs it brings."""
 
@@ -56,9 +57,13 @@ class Places:
         return self._changed
 
     @property
-    def half(self) -> int:
-        """How many to claim at once: while one half runs, the other is being claimed."""
-        return max(self.total // 2, 1)
+    def share(self) -> int:
+        """
+        How many to claim at once: while one half of many runs, the other is being claimed.
+
+        Half of a few would be more claims, each for next to nothing.
+        """
+        return self.total if self.total < FEW else self.total // 2
 
     async def some_free(self, or_when: anyio.Event) -> None:
         """Wait for a free place, and a moment longer for a quarter of all; or for the event."""

@@ -87,7 +87,7 @@ class Worker:
             await self.places.some_free(or_when=self.stop)
             if self.stop.is_set():
                 return
-            asked, asked_at_s = min(self.places.free, self.places.half), now_s()
+            asked, asked_at_s = min(self.places.free, self.places.share), now_s()
             try:
                 if self._in_doubt:
                     await self._hand_back_unheard()
