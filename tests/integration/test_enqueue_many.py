@@ -107,3 +107,10 @@ async def test_an_enqueuer_says_when_the_database_is_away(dsn: str):
             await queue.enqueue("job")
         with pytest.raises(StoreUnavailable):
             await queue.enqueue_many([NewJob(kind="job")])
+
+
+async def test_what_the_block_raises_comes_out_as_it_is(dsn: str):
+    with pytest.raises(KeyError):
+        async with open_enqueuer(dsn) as queue:
+            await queue.enqueue("job")
+            raise KeyError("mine")

@@ -9,6 +9,7 @@ import anyio
 import asyncpg
 
 from reliq.domain.job import PRIORITY_DEFAULT, QUEUE_DEFAULT, Enqueued, NewJob, Payload
+from reliq.domain.outcome import cause
 from reliq.postgres.enqueue import enqueue, enqueue_many
 from reliq.postgres.failures import translated
 from reliq.postgres.listen import Bell
@@ -57,8 +58,14 @@ async def open_enqueuer(dsn: str, *, size: int = 10) -> AsyncIterator[Enqueuer]:
     one enqueued here starts within milliseconds of its commit, because a notification follows.
     """
     database = Database(dsn=dsn)
-    async with database.pool("reliq enqueuer", size) as pool, anyio.create_task_group() as tasks:
-        bell = Bell(database)
-        tasks.start_soon(bell.run)
-        yield Enqueuer(pool=pool, bell=bell)
-        tasks.cancel_scope.cancel()
+    bell = Bell(database)
+    try:
+        async with (
+            database.pool("reliq enqueuer", size) as pool,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(bell.run)
+            yield Enqueuer(pool=pool, bell=bell)
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:  # what the caller's block raises is his own error
+        raise cause(group) from None
