@@ -3,9 +3,16 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Final
 
 from reliq.bench.contestant import Contestant
 from reliq.bench.ground import Ground
+
+FEW: Final = 3
+"""Rounds of what no goal is about."""
+
+SLOW: Final = 8_000
+"""Who drains fewer jobs a second is no rival, and takes the longest."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,8 +28,12 @@ class Arena:
     """Jobs a second of each, the best so far: how many make a short round."""
     progress: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
 
-    def in_turn(self, *, peers: bool) -> Iterator[Contestant]:
-        """Give everyone a turn, in another order every round."""
-        turn = list(self.contestants if peers else self.contestants[:2])
+    def in_turn(self, number: int, *, peers: bool) -> Iterator[Contestant]:
+        """Give everyone a turn, in another order every round; the slow ones in the first few."""
+        turn = [
+            who
+            for who in (self.contestants if peers else self.contestants[:2])
+            if number <= FEW or self.rates.get(who.name, SLOW) >= SLOW
+        ]
         self.dice.shuffle(turn)
         yield from turn

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import anyio
 
-from reliq.bench.arena import Arena
+from reliq.bench.arena import FEW, Arena
 from reliq.bench.contestant import OURS, BenchFailed, Contestant, Working
 from reliq.bench.protocol import TELL_EVERY_S
 from reliq.bench.sample import Sample
@@ -16,13 +16,11 @@ LEAST: Final = 500
 MOST: Final = 30_000
 ROUND_S: Final = 1.5
 STALL_S: Final = 30.0
-FEW: Final = 3
-"""Rounds in which the others drain with two processes, too: no goal is about theirs."""
 
 
 async def play(arena: Arena, number: int) -> AsyncIterator[Sample]:
     """Drain, each for about a second."""
-    for who in arena.in_turn(peers=True):
+    for who in arena.in_turn(number, peers=True):
         for processes in (1, 2) if who.name == OURS.name or number <= FEW else (1,):
             name = "drain" if processes == 1 else "drain2"
             rate = arena.rates.get(who.name)

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Final
 
-from reliq.bench.arena import Arena
+from reliq.bench.arena import FEW, Arena
 from reliq.bench.sample import Sample
 
 SINGLE: Final = 1_000
@@ -13,9 +13,6 @@ BULK: Final = 100_000
 BULK_SMALL: Final = 10_000
 BULK_S: Final = 2.0
 """Who is slow puts in fewer."""
-
-FEW: Final = 3
-"""Rounds in which peers put in single jobs, too: no goal is about theirs."""
 
 
 async def play(arena: Arena, number: int) -> AsyncIterator[Sample]:
@@ -28,7 +25,7 @@ async def play(arena: Arena, number: int) -> AsyncIterator[Sample]:
         ("enqueue bulk", ("fill", bulk), True),
     ]
     for name, words, peers in ways:
-        for who in arena.in_turn(peers=peers):
+        for who in arena.in_turn(number, peers=peers):
             if (rate := arena.rates.get(f"{name} {who.name}")) is not None:
                 words = ("fill", min(bulk, int(rate * BULK_S)))  # noqa: PLW2901 - of this one
             arena.tell(f"{name}: {who.name}")

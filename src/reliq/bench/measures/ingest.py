@@ -62,7 +62,7 @@ _LENGTH: Final = re.compile(rb"content-length: (\d+)")
 
 async def play(arena: Arena, number: int) -> AsyncIterator[Sample]:
     """Send to one receiver over 16 connections, and insert over 16 connections."""
-    for who in [*arena.in_turn(peers=False), Contestant(SHORT, ())]:
+    for who in [*arena.in_turn(number, peers=False), Contestant(SHORT, ())]:
         arena.tell(f"ingest: {who.name}")
         async with arena.ground.database(OURS) as dsn:
             if who.name == RAW.name:

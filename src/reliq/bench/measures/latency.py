@@ -16,7 +16,7 @@ LEFT_OUT: Final = 10
 
 async def play(arena: Arena, number: int) -> AsyncIterator[Sample]:
     """Let everyone who has a worker be woken a few dozen times."""
-    for who in arena.in_turn(peers=True):
+    for who in arena.in_turn(number, peers=True):
         if who.name == RAW.name:
             continue
         arena.tell(f"latency: {who.name}")
