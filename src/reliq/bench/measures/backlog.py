@@ -26,7 +26,7 @@ _ROWS: Final = """
 
 async def play(arena: Arena, number: int) -> AsyncIterator[Sample]:
     """Drain the same jobs from an empty table and from a full one."""
-    if number > ROUNDS:
+    if not 1 <= number <= ROUNDS:
         return
     rows = SMALL if arena.is_small else FULL
     for who, count in (("empty", 0), ("full", rows)):

@@ -25,7 +25,7 @@ _ROWS: Final = """
 
 async def play(arena: Arena, number: int) -> AsyncIterator[Sample]:
     """Fill and drain chunk after chunk."""
-    if number > ROUNDS:
+    if not 1 <= number <= ROUNDS:
         return
     chunks = CHUNKS_SMALL if arena.is_small else CHUNKS
     for who in ("held", "free"):
