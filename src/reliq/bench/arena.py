@@ -33,7 +33,9 @@ class Arena:
         turn = [
             who
             for who in (self.contestants if peers else self.contestants[:2])
-            if number <= FEW or self.rates.get(who.name, SLOW) >= SLOW
+            if number <= FEW
+            or who in self.contestants[:2]
+            or self.rates.get(who.name, SLOW) >= SLOW
         ]
         self.dice.shuffle(turn)
         yield from turn
