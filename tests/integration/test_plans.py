@@ -114,8 +114,7 @@ async def test_a_claim_does_not_sort_or_walk_what_is_not_due(full: str):
     async with connected(full) as connection:
         plan = await run(connection, "generic", claim.statement, claim.arguments)
 
-    [sort] = [node for node in plan.nodes() if "Sort" in node["Node Type"]]
-    assert "random()" in sort["Sort Key"][-1], "what is sorted are lanes, not jobs"
+    assert "Sort" not in {node["Node Type"] for node in plan.nodes()}
     conditions = [
         node["Index Cond"] for node in plan.nodes() if node.get("Index Name") == "jobs_ready"
         and "Index Cond" in node

@@ -57,15 +57,16 @@ class PostgresQueue:
     observe: Callable[[StoreError | None], None] = lambda _: None
     _lanes: Lanes = field(default_factory=Lanes)
     _lanes_found_at: float = float("-inf")
-    _was_short: bool = True
-    """The last claim found less than it asked for: the next one looks for lanes by itself."""
 
     async def claim_jobs(self, places: int) -> Sequence[Claim]:
         """Lease at most `places` due jobs, behind the cursors or from the heads."""
         now = anyio.current_time()
-        if not self._was_short and now - self._lanes_found_at >= LANES_EVERY_S:
+        if now - self._lanes_found_at >= LANES_EVERY_S:
             await self._find_lanes(now)
-        order = [] if self._was_short else self._lanes.order(now)
+        order = self._lanes.order(now)
+        if not order:
+            self._lanes_found_at = float("-inf")
+            return []
         rows = await self._fetch(
             "claim_jobs",
             places,
@@ -82,8 +83,7 @@ class PostgresQueue:
         newest = {(row["queue"], row["priority"]): row for row in rows}
         for lane, row in newest.items():
             self._lanes.advance(Lane(*lane), Position(row["run_at"], row["id"]))
-        self._was_short = len(rows) < places
-        if self._was_short:
+        if len(rows) < places:
             self._lanes.rewind(now)
             self._lanes_found_at = float("-inf")
         return [_claim(row) for row in rows]

@@ -12,8 +12,6 @@
 --
 -- A lane is one (queue, priority), read behind its cursor ($6, $7): jobs of later moments,
 -- other kinds' jobs behind the cursor and dead index entries are not walked again and again.
--- Without any, the lanes are looked for, and read from their heads: one round trip for a worker
--- that was idle.
 -- Keeps:   one-live-lease (skip locked), fence-rises.
 -- Reads:   index jobs_ready
 -- Returns: id bigint, fence bigint, kind text, key text, payload jsonb, attempt integer,
@@ -27,15 +25,8 @@ update reliq.jobs set
   lease_until = reliq.now() + $2::interval, reap_at = reliq.now() + $2::interval
 where id = any (array(
   select due.id
-  from (
-    select * from unnest($4::text[], $5::smallint[], $6::timestamptz[], $7::bigint[])
-      as known (queue, priority, run_at, id)
-    union all
-    select * from (
-      select queue, priority, '2000-01-01 00:00+00'::timestamptz, 0::bigint
-      from reliq.lanes() where cardinality($4::text[]) = 0 order by priority, random()
-    ) as found
-  ) as lane
+  from unnest($4::text[], $5::smallint[], $6::timestamptz[], $7::bigint[])
+    as lane (queue, priority, run_at, id)
   cross join lateral (
     select j.id from reliq.jobs j
     where j.ready and j.queue = lane.queue and j.priority = lane.priority
