@@ -92,7 +92,7 @@ async def test_a_kept_lease_is_renewed_for_as_long_as_the_attempt_may_run():
 async def test_a_hung_handler_cannot_hold_its_job_for_ever():
     hand = new_hand()
     attempt = take(hand)
-    attempt.renew_until_s = now_s()
+    attempt.time_up_s = now_s()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Keeper(hand=hand, leases=Keeping(), lease_s=LEASE_S).run)
         with anyio.fail_after(5), attempt.scope:

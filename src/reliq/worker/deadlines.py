@@ -30,5 +30,5 @@ class Deadlines:
             await anyio.sleep(every_s)
             now = now_s()
             for attempt in self.hand.attempts():
-                if now >= attempt.renew_until_s and attempt.ended_at_s is None:
+                if now >= attempt.time_up_s and attempt.ended_at_s is None:
                     attempt.stop(Cut.TIMED_OUT)

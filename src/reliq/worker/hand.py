@@ -42,15 +42,16 @@ class Attempt:
     One claimed job, from the claim's reply to the settlement.
 
     `lease_until_s` never lies behind the database's own end of the lease, because it counts
-    from before the claim or renewal was sent. Renewing ends at `renew_until_s`: a handler that
-    hangs beyond its time limit cannot hold its job for ever.
+    from before the claim or renewal was sent. At `time_up_s` the
+    handler's time is up: it is stopped, and its lease not renewed, so that one that hangs beyond
+    it cannot hold its job for ever.
     """
 
     claim: Claim
     lease_until_s: float
     renewed_at_s: float
     started_at_s: float = field(default_factory=time.monotonic)
-    renew_until_s: float = float("inf")
+    time_up_s: float = float("inf")
     scope: CancelScope = field(default_factory=CancelScope)
     cut: Cut | None = None
     is_settling: bool = False

@@ -42,7 +42,7 @@ class Keeper:
                 attempt
                 for attempt in self.hand.attempts()
                 if now - attempt.renewed_at_s >= self.lease_s / 3
-                and (now < attempt.renew_until_s or attempt.is_settling)
+                and (now < attempt.time_up_s or attempt.is_settling)
             ]
             if old:
                 await self._renew(old)

@@ -81,7 +81,7 @@ class Runner:
         work is done.
         """
         known = self._known.get(attempt.claim.kind) or self._learn(attempt.claim.kind)
-        attempt.renew_until_s = now_s() + known.limit_s
+        attempt.time_up_s = now_s() + known.limit_s
         ending: Ending | None = None
         with attempt.scope:
             if attempt.cut is None:
