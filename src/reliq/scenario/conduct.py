@@ -71,7 +71,7 @@ async def conduct(
         doubts.append(f"the clocks of database and harness moved apart by {drift:.3f} s")
     late_s = max((x.a["by_s"] for x in seen if x.src == "canary"), default=0.0)
     if late_s > scenario.scaled(scenario.system.config.lease).total_seconds() / 2:
-        doubts.append(f"the machine woke the harness up to {late_s:.3f} s late")
+        doubts.append(f"a nap of the harness ended up to {late_s:.3f} s late")
     return Run(merge(scenario, seen, slack_s=SLACK_S + late_s), tuple(doubts), conductor.is_over)
 
 

@@ -100,18 +100,14 @@ class Connection:
                             self._open = await connect(self._dsn)
                         return await work(self._open)
                     except _LOST:
-                        await self._drop()
+                        self.close()
                         await anyio.sleep(_PAUSE_S)
                     except anyio.get_cancelled_exc_class():
-                        await self.close()  # in the middle of an answer
+                        self.close()  # in the middle of an answer
                         raise
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Close it, whatever state it is in."""
-        with anyio.CancelScope(shield=True):
-            await self._drop()
-
-    async def _drop(self) -> None:
         if self._open is not None:
             self._open.terminate()
             self._open = None
@@ -171,14 +167,14 @@ class Database:
             pass
         finally:
             if self._holder is not holder:
-                await holder.close()
+                holder.close()
         return self._holder is not None
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Let go of everything."""
-        if self._holder is not None:
-            await self._holder.close()
-        await self.connection.close()
+        for each in (self._holder, self.connection):
+            if each is not None:
+                each.close()
 
     async def map_clock(self) -> ClockMap:
         """Compare the clocks; of several tries the quickest is the most exact."""
@@ -242,11 +238,11 @@ async def open_database(
         try:
             yield database
         finally:
-            await database.close()
+            database.close()
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(RECONNECT_S):
             await _drop(admin, name)
-            await admin.close()
+            admin.close()
 
 
 async def _drop(admin: Connection, name: str) -> None:

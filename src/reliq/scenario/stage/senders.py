@@ -5,7 +5,7 @@ import hmac
 import json
 import random
 import time
-from contextlib import AsyncExitStack
+from contextlib import ExitStack, closing
 from itertools import cycle
 from typing import Any, Final
 from uuid import UUID
@@ -49,11 +49,10 @@ class Senders:
 
     async def enqueue(self, what: Enqueue) -> None:
         """Make every job, each copy in a transaction of its own, all copies at once."""
-        async with AsyncExitStack() as stack:
-            programs = [self._stage.database.connection]
-            programs += [Connection(self._stage.database.dsn) for _ in range(what.copies - 1)]
-            for program in programs[1:]:
-                stack.push_async_callback(program.close)
+        dsn, others = self._stage.database.dsn, range(what.copies - 1)
+        with ExitStack() as stack:
+            own = [stack.enter_context(closing(Connection(dsn))) for _ in others]
+            programs = [self._stage.database.connection, *own]
             for i in range(1, what.count + 1):
                 async with anyio.create_task_group() as asking:
                     for program in programs:
