@@ -201,10 +201,12 @@ class QueueMachine(RuleBasedStateMachine):
         self.enqueue_job(job)
 
     def enqueue_job(self, job: Wish) -> None:
-        self.call(
-            "enqueue_job", job.kind, job.payload, job.key, job.run_in, job.queue, job.priority,
-            KEY_TTL, expected=[self.model.enqueue_job(job, KEY_TTL)],
-        )  # fmt: skip
+        what, when = (job.kind, job.payload), (job.run_in, job.queue, job.priority)
+        expected = [self.model.enqueue_job(job, KEY_TTL)]
+        if job.key is None:
+            self.call("insert_job", *what, *when, expected=expected)
+        else:
+            self.call("enqueue_job", *what, job.key, *when, KEY_TTL, expected=expected)
 
     # A worker at work.
 

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Final
@@ -24,6 +25,7 @@ from reliq.domain.job import NewJob
 from reliq.domain.signature import SITE
 from reliq.postgres.enqueuer import open_enqueuer
 from reliq.postgres.migrate import migrate
+from reliq.postgres.pool import Connection
 from reliq.settings import Settings
 from reliq.wiring.worker import work
 
@@ -75,21 +77,22 @@ async def enqueue(count: str, clients: str, keyed: str = "") -> None:
     """Put jobs into the queue one by one; `keyed` gives each a key of its own."""
     numbers = iter(range(int(count)))
 
-    async def client() -> None:
-        async with queue.pool.acquire() as connection:
-            for number in numbers:
-                key = f"bench:{number}" if keyed else None
-                await reliq.enqueue(connection, _KIND, PAYLOAD, key=key)
-                queue.bell.ring()
+    async def put(connection: Connection, key: str) -> None:
+        await reliq.enqueue(connection, _KIND, PAYLOAD, key=f"bench:{key}" if keyed else None)
+        queue.bell.ring()
 
-    async with open_enqueuer(dsn(), size=int(clients)) as queue:
-        async with anyio.create_task_group() as warming:
-            for _ in range(int(clients)):
-                warming.start_soon(queue.pool.fetchval, "select pg_sleep(0.05)")
+    async def client(connection: Connection) -> None:
+        for number in numbers:
+            await put(connection, str(number))
+
+    async with open_enqueuer(dsn(), size=int(clients)) as queue, AsyncExitStack() as stack:
+        held = [await stack.enter_async_context(queue.pool.acquire()) for _ in range(int(clients))]
+        for n, connection in enumerate(held):
+            await put(connection, f"first {n}")
         with Timed() as timed:
             async with anyio.create_task_group() as tasks:
-                for _ in range(int(clients)):
-                    tasks.start_soon(client)
+                for connection in held:
+                    tasks.start_soon(client, connection)
     say(jobs=int(count), seconds=timed.seconds, cpu_s=timed.cpu_s)
 
 

@@ -7,6 +7,7 @@ Two connections claim and settle 500 jobs at a time; single jobs are plain inser
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from json import dumps
@@ -17,7 +18,7 @@ import asyncpg
 
 from reliq.bench import ours
 from reliq.bench.protocol import PAYLOAD, Count, Timed, cpu_s, dsn, heard, say
-from reliq.postgres.pool import Database
+from reliq.postgres.pool import Connection, Database
 from reliq.postgres.queries import query
 
 _BATCH: Final = 500
@@ -61,19 +62,24 @@ async def fill(count: str) -> None:
 
 async def enqueue(count: str, clients: str, keyed: str = "") -> None:
     """Put jobs into the table one by one."""
-    numbers, payload = iter(range(int(count))), dumps(PAYLOAD)
+    numbers, payload, size = iter(range(int(count))), dumps(PAYLOAD), int(clients)
     text = _INSERT_KEYED if keyed else _INSERT
-    async with asyncpg.create_pool(dsn(), min_size=int(clients), max_size=int(clients)) as pool:
 
-        async def client() -> None:
-            async with pool.acquire() as connection:
-                for number in numbers:
-                    await connection.execute(text, _KIND, payload, f"bench:{number}")
+    async def client(connection: Connection) -> None:
+        for number in numbers:
+            await connection.execute(text, _KIND, payload, f"bench:{number}")
 
+    async with (
+        asyncpg.create_pool(dsn(), min_size=size, max_size=size) as pool,
+        AsyncExitStack() as stack,
+    ):
+        held = [await stack.enter_async_context(pool.acquire()) for _ in range(size)]
+        for n, connection in enumerate(held):
+            await connection.execute(text, _KIND, payload, f"first {n}")
         with Timed() as timed:
             async with anyio.create_task_group() as tasks:
-                for _ in range(int(clients)):
-                    tasks.start_soon(client)
+                for connection in held:
+                    tasks.start_soon(client, connection)
     say(jobs=int(count), seconds=timed.seconds, cpu_s=timed.cpu_s)
 
 

@@ -75,7 +75,7 @@ class Bell:
                 await self._rung.wait()
                 self._rung = anyio.Event()
                 with translated():
-                    await connection.execute(query("ring_bell").text, timeout=DEADLINE_S)
+                    await connection.fetch(query("ring_bell").text, timeout=DEADLINE_S)
                 self._failures = 0
                 await anyio.sleep(EVERY_S)
         finally:

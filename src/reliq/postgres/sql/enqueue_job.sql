@@ -1,4 +1,4 @@
--- enqueue_job: one job, in the transaction of the connection, through the public function.
+-- enqueue_job: one job with a key, in the transaction of the connection, through the public function.
 --
 --   $1  kind      text
 --   $2  payload   jsonb
