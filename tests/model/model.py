@@ -193,10 +193,10 @@ class Model:
     def _enqueue(
         self, wish: Wish, key: str | None, key_ttl: timedelta, event_id: int | None = None
     ) -> tuple[int, bool]:
+        job_id = next(self._job_ids)
         held = None if key is None else self.job_keys.get((wish.kind, key))
         if held is not None and held.expires_at > self.now:
             return held.holder, True
-        job_id = next(self._job_ids)
         if key is not None:
             self.job_keys[wish.kind, key] = Key(job_id, self.now + key_ttl)
         self.jobs[job_id] = Job(

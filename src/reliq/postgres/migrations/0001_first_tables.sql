@@ -124,8 +124,10 @@ create function reliq.enqueue(
   queue    text     default 'default',
   priority int      default 5,
   key_ttl  interval default '35 days',
-  event_id bigint   default null
-) returns table (job_id bigint, duplicate boolean)
+  event_id bigint   default null,
+  out job_id    bigint,
+  out duplicate boolean
+)
   language plpgsql
 as $$
 #variable_conflict use_column
@@ -154,35 +156,37 @@ begin
     raise exception 'reliq.enqueue: run_in is a delay from now, not %', enqueue.run_in
       using errcode = '22023';
   end if;
+  new_id := nextval('reliq.jobs_id_seq');
+  duplicate := false;
   if enqueue.key is not null then
+    insert into reliq.job_keys (scope, key, job_id, expires_at)
+    values (enqueue.kind, enqueue.key, new_id, reliq.now() + enqueue.key_ttl)
+    on conflict (scope, key) do nothing;
+    duplicate := not found;
+  end if;
+  if duplicate then
     select k.job_id into holder from reliq.job_keys k
     where k.scope = enqueue.kind and k.key = enqueue.key and (k.expires_at > reliq.now()) is true;
-    if found then
-      return query select holder, true;
-      return;
+    if not found then   -- it has expired, or is gone since
+      insert into reliq.job_keys as k (scope, key, job_id, expires_at)
+      values (enqueue.kind, enqueue.key, new_id, reliq.now() + enqueue.key_ttl)
+      on conflict (scope, key) do update set
+        job_id = case when k.expires_at <= reliq.now() then excluded.job_id else k.job_id end,
+        expires_at = case when k.expires_at <= reliq.now() then excluded.expires_at
+                          else k.expires_at end
+      returning k.job_id into holder;
     end if;
+    duplicate := holder <> new_id;
   end if;
-  new_id := nextval('reliq.jobs_id_seq');
-  if enqueue.key is not null then
-    insert into reliq.job_keys as k (scope, key, job_id, expires_at)
-    values (enqueue.kind, enqueue.key, new_id, reliq.now() + enqueue.key_ttl)
-    on conflict (scope, key) do update set
-      job_id = case when k.expires_at <= reliq.now() then excluded.job_id else k.job_id end,
-      expires_at = case when k.expires_at <= reliq.now() then excluded.expires_at
-                        else k.expires_at end
-    returning k.job_id into holder;
-    if holder <> new_id then
-      return query select holder, true;
-      return;
-    end if;
+  job_id := case when duplicate then holder else new_id end;
+  if not duplicate then
+    insert into reliq.jobs (id, kind, payload, key, run_at, queue, priority, event_id)
+    overriding system value
+    values (new_id, enqueue.kind, coalesce(enqueue.payload, '{}'),
+            coalesce(enqueue.key, 'job:' || new_id),
+            reliq.now() + coalesce(enqueue.run_in, '0'),
+            coalesce(enqueue.queue, 'default'), enqueue.priority, enqueue.event_id);
   end if;
-  insert into reliq.jobs (id, kind, payload, key, run_at, queue, priority, event_id)
-  overriding system value
-  values (new_id, enqueue.kind, coalesce(enqueue.payload, '{}'),
-          coalesce(enqueue.key, 'job:' || new_id),
-          reliq.now() + coalesce(enqueue.run_in, '0'),
-          coalesce(enqueue.queue, 'default'), enqueue.priority, enqueue.event_id);
-  return query select new_id, false;
 end
 $$;
 
