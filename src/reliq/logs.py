@@ -9,9 +9,9 @@ Never a payload, never a secret.
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring_ascii
-from typing import Final, Literal, cast
+from typing import Any, Final, Literal
 
 import structlog
 
@@ -34,6 +34,10 @@ EVENTS: Final = frozenset(
 
 _TIME: Final = structlog.processors.TimeStamper(fmt="iso", utc=True)
 _encode: Final = json.JSONEncoder(default=repr).encode
+_ENCODERS: Final[dict[type, Callable[[Any], str]]] = {
+    str: encode_basestring_ascii, int: int.__repr__, float: float.__repr__,
+}  # fmt: skip
+"""Of the types that nearly all values have; the encoder for everything takes ten times as long."""
 
 log = structlog.get_logger()
 
@@ -51,23 +55,22 @@ def info_each(event: str, names: Sequence[str], rows: Sequence[Sequence[object]]
             told = {n: value for n, value in zip(names, row, strict=True) if value is not None}
             log.info(event, **told)
         return
-    words = [f'"{name}": ' for name in names]
+    words, encoder = [f'"{name}": ' for name in names], _ENCODERS.get
     end = _encode(_TIME(None, "info", {"event": event, "level": "info"}))[1:]
     lines = [
         "{"
-        + ", ".join([w + _json(v) for w, v in zip(words, row, strict=True) if v is not None])
+        + ", ".join(
+            [
+                word + encoder(type(value), _encode)(value)
+                for word, value in zip(words, row, strict=True)
+                if value is not None
+            ]
+        )
         + ", "
         + end
         for row in rows
     ]
     config["logger_factory"]().msg("\n".join(lines))
-
-
-def _json(value: object) -> str:
-    kind = type(value)
-    if kind is str:
-        return encode_basestring_ascii(cast("str", value))
-    return str(value) if kind is int or kind is float else _encode(value)
 
 
 def configure(style: Literal["auto", "json", "text"]) -> None:
