@@ -40,7 +40,7 @@ def event(**changes):
 
 
 def inbox_on(pool, deadline=PATIENT):
-    return PostgresInbox(pool=pool, deadline=deadline, key_ttl=timedelta(days=35))
+    return PostgresInbox(pool=pool, grouped=pool, deadline=deadline, key_ttl=timedelta(days=35))
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ CORE = {
 MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 LINES_MAX = {
-    "core": 4_300, "sql": 800, "scenario": 4_500, "invariants": 2_000, "proxy": 700, "timeline": 700,
+    "core": 4_400, "sql": 800, "scenario": 4_500, "invariants": 2_000, "proxy": 700, "timeline": 700,
 }  # fmt: skip
 """Of code; `invariants`, `proxy` and `timeline` are parts of the harness, see ADR 12."""
 

@@ -2,10 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 import anyio
@@ -18,6 +19,7 @@ from reliq.errors import StoreError
 from reliq.ports import NewEvent
 from reliq.postgres.enqueue import columns
 from reliq.postgres.failures import translated
+from reliq.postgres.groups import Groups, Row
 from reliq.postgres.migrate import why_not_current
 from reliq.postgres.pool import Connection
 from reliq.postgres.queries import query
@@ -26,16 +28,34 @@ CALL_OFF_S: Final = 1.0
 """Seconds a statement that was given up has to end on the server, before its connection goes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+GROUP_PATIENCE: Final = timedelta(milliseconds=50)
+"""Longer than another receiver takes to commit what it has locked."""
+
+GROUPED_BYTES: Final = 64 * 1024
+"""A larger body goes by itself: it is more work than a commit."""
+
+
+@dataclass(slots=True, kw_only=True)
 class PostgresInbox:
-    """Fits `ports.Inbox`. `deadline` bounds each call, waiting for a connection included."""
+    """
+    Fits `ports.Inbox`. `deadline` bounds each call, waiting for a connection included.
+
+    Events that come at once are committed in groups, on connections of `grouped`, which wait
+    for locks for GROUP_PATIENCE at most. One with a job that has a key of its own is not: that
+    key may be locked by anybody's transaction.
+    """
 
     pool: asyncpg.Pool
+    grouped: asyncpg.Pool
     deadline: timedelta
     key_ttl: timedelta
+    _groups: Groups = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._groups = Groups(partial(self._store, self.grouped))
 
     async def store_event(self, event: NewEvent) -> Stored | Duplicate:
-        """Commit the event with all its jobs in one statement; it always answers."""
+        """Commit the event with all its jobs; it always answers."""
         arguments = (
             event.source,
             None if event.dedup_key is None else storable_key(event.dedup_key),
@@ -45,38 +65,55 @@ class PostgresInbox:
             self.key_ttl,
             *columns(event.jobs),
         )
-        async with self._connection() as connection:
-            [row] = await connection.fetch(query("store_event").text, *arguments)
+        is_alone = len(event.body) > GROUPED_BYTES or any(job.key is not None for job in event.jobs)
+        with self._in_time():
+            row = None if is_alone else await self._groups.store(arguments)
+            if row is None:
+                [row] = await self._store(self.pool, [arguments])
         event_id = EventId(row["event_id"])
         return Duplicate(event_id) if row["duplicate"] else Stored(event_id, row["jobs"])
+
+    async def _store(self, pool: asyncpg.Pool, events: Sequence[Row]) -> list[asyncpg.Record]:
+        """Commit some events, one statement each, in one transaction."""
+        async with _connection(pool) as connection:
+            rows: list[asyncpg.Record] = await connection.fetchmany(
+                query("store_event").text, events
+            )
+        return rows
 
     async def why_not_ready(self) -> str | None:
         """Ask for the schema; None when it is the one this version needs."""
         try:
-            async with self._connection() as connection:
-                return await why_not_current(connection)
+            with self._in_time():
+                async with _connection(self.pool) as connection:
+                    return await why_not_current(connection)
         except StoreError as error:
             return str(error)
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Connection]:
-        """
-        Borrow a connection for a block that ends within the deadline, whatever the server does.
-
-        A block that is cut off does not wait for its connection: the pool's own task asks the
-        server to cancel the statement, which frees its locks, and a server that does not
-        answer that loses the connection. Without this bound a frozen server would hold every
-        connection of the pool for as long as the pool's own deadline is.
-        """
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
         with translated(), anyio.fail_after(self.deadline.total_seconds()):
-            connection = await self.pool.acquire()
-            try:
-                yield connection
-            except asyncio.CancelledError:
-                asyncio.get_running_loop().call_later(CALL_OFF_S, _drop, connection)
-                raise
-            finally:
-                await self.pool.release(connection)
+            yield
+
+
+@asynccontextmanager
+async def _connection(pool: asyncpg.Pool) -> AsyncIterator[Connection]:
+    """
+    Borrow a connection for a block that may be cut off, whatever the server does.
+
+    A block that is cut off does not wait for its connection: the pool's own task asks the
+    server to cancel the statement, which frees its locks, and a server that does not
+    answer that loses the connection. Without this bound a frozen server would hold every
+    connection of the pool for as long as the pool's own deadline is.
+    """
+    connection = await pool.acquire()
+    try:
+        yield connection
+    except asyncio.CancelledError:
+        asyncio.get_running_loop().call_later(CALL_OFF_S, _drop, connection)
+        raise
+    finally:
+        await pool.release(connection)
 
 
 def _drop(connection: asyncpg.pool.PoolConnectionProxy) -> None:

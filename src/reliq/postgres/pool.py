@@ -12,6 +12,8 @@ by `ALTER ROLE … SET`. `doctor` looks at the result.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from typing import Literal
 
 import anyio
@@ -63,9 +65,14 @@ class Database:
         return connection
 
     @asynccontextmanager
-    async def pool(self, application: str, size: int) -> AsyncIterator["asyncpg.Pool"]:
+    async def pool(
+        self, application: str, size: int, *, lock_timeout: timedelta = timedelta(0)
+    ) -> AsyncIterator["asyncpg.Pool"]:
         """
         Open a pool of at most `size` connections, the first of them on first use.
+
+        A statement that waits for a lock for longer than `lock_timeout` (0: for ever) fails; behind a
+        transaction pooler, where a connection keeps no settings, it waits on.
 
         Closing it waits for nobody longer than a deadline: what runs is cut off.
         """
@@ -77,7 +84,7 @@ class Database:
             command_timeout=self.deadline_s,
             statement_cache_size=100 if self.prepared else 0,
             max_inactive_connection_lifetime=300,
-            init=self._prepare,
+            init=partial(self._prepare, lock_timeout=lock_timeout),
             reset=_reset,
             server_settings={"application_name": application},
         )
@@ -89,10 +96,13 @@ class Database:
                     await pool.close()
                 pool.terminate()
 
-    async def _prepare(self, connection: asyncpg.Connection) -> None:
+    async def _prepare(
+        self, connection: asyncpg.Connection, lock_timeout: timedelta = timedelta(0)
+    ) -> None:
         if self.planner == "pool":
             await connection.execute(
-                "set enable_seqscan = off; set plan_cache_mode = force_generic_plan"
+                "set enable_seqscan = off; set plan_cache_mode = force_generic_plan; "
+                f"set lock_timeout = {round(lock_timeout.total_seconds() * 1000)}"
             )
 
 

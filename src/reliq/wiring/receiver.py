@@ -10,7 +10,7 @@ import uvicorn
 from typing_extensions import override
 
 from reliq.app import App
-from reliq.postgres.inbox import PostgresInbox
+from reliq.postgres.inbox import GROUP_PATIENCE, PostgresInbox
 from reliq.postgres.listen import Bell
 from reliq.receiver.asgi import make_asgi
 from reliq.settings import Settings
@@ -19,8 +19,8 @@ from reliq.wiring.stores import database
 
 log = structlog.get_logger()
 
-POOL = 20
-"""Connections of one receiver: each store takes a few milliseconds."""
+POOL = 10
+"""Connections for single events, and as many for groups, of which two are enough while all is well."""
 
 DRAIN_S = 10
 """For open requests to be answered after SIGTERM."""
@@ -36,9 +36,12 @@ async def serve(settings: Settings, app: App) -> None:
     """
     store, place = database(settings), listening(settings.host, settings.port, "RELIQ_PORT")
     bell = Bell(store)
-    async with store.pool("reliq receiver", POOL) as pool:
+    async with (
+        store.pool("reliq receiver", POOL) as pool,
+        store.pool("reliq receiver", POOL, lock_timeout=GROUP_PATIENCE) as grouped,
+    ):
         inbox = PostgresInbox(
-            pool=pool, deadline=settings.store_deadline, key_ttl=settings.keep_keys
+            pool=pool, grouped=grouped, deadline=settings.store_deadline, key_ttl=settings.keep_keys
         )
         asgi = make_asgi(
             app,

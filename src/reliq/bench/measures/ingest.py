@@ -23,6 +23,9 @@ from reliq.servers.loopback import HOST, free_port
 
 SENDERS: Final = 16
 DELIVERIES: Final = 3_000
+WARMING: Final = 500
+"""Before them, for connections to be open and plans to be made."""
+
 SECRET: Final = "bench-secret"  # noqa: S105 - of a receiver that lives for seconds
 START_S: Final = 20.0
 SHORT: Final = "raw, one statement"
@@ -76,11 +79,12 @@ async def play(arena: Arena, number: int) -> AsyncIterator[Sample]:
 
 
 async def _all(work: Callable[[Iterator[int]], Coroutine[Any, Any, None]]) -> float:
-    keys = iter(range(DELIVERIES))
-    began_s = time.perf_counter()
-    async with anyio.create_task_group() as tasks:
-        for _ in range(SENDERS):
-            tasks.start_soon(work, keys)
+    began_s = 0.0
+    for keys in (range(-WARMING, 0), range(DELIVERIES)):
+        numbers, began_s = iter(keys), time.perf_counter()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(SENDERS):
+                tasks.start_soon(work, numbers)
     return time.perf_counter() - began_s
 
 
