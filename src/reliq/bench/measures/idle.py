@@ -15,7 +15,14 @@ from reliq.bench.sample import Sample
 
 WORKERS: Final = 10
 SETTLE_S: Final = 4.0
-SECONDS: Final = 12.0
+"""For the last of them to have looked around after its start, and for the server to have counted it."""
+
+SECONDS: Final = 20.0
+START_S: Final = 60.0
+_LISTENING: Final = """
+    select count(*) from pg_stat_activity
+    where datname = current_database() and application_name = 'reliq listen'
+"""
 _COUNT: Final = "select xact_commit from pg_stat_database where datname = current_database()"
 
 
@@ -38,6 +45,9 @@ async def play(arena: Arena, number: int) -> AsyncIterator[Sample]:
             await stack.enter_async_context(worker)
             workers.append(worker)
         watcher = await asyncpg.connect(dsn)
+        with anyio.fail_after(START_S):
+            while await watcher.fetchval(_LISTENING) < WORKERS:
+                await anyio.sleep(0.1)
         await anyio.sleep(SETTLE_S)
         before = await watcher.fetchval(_COUNT)
         await anyio.sleep(SECONDS)
