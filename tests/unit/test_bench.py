@@ -7,6 +7,7 @@ import pytest
 
 from reliq.bench.goals import GOALS, ROUNDS_MIN, Goal, against, against_best, judge
 from reliq.bench.picture import picture
+from reliq.bench.play import Played
 from reliq.bench.report import page, reached
 from reliq.bench.sample import Sample, interval, medians, ratios
 
@@ -106,7 +107,9 @@ def test_a_page_names_who_deletes_and_who_settles_without_a_fence():
     about = [{"name": "other", "version": "1", "settings": "its best", "keeps_finished": False,
               "fenced": False}]  # fmt: skip
 
-    text = page(samples("reliq", [1.0]), about, "18.6", "reliq bench drain")
+    played = Played(samples=samples("reliq", [1.0]), about=about, postgres="18.6", progress={})
+    text = page(played, "reliq bench drain", "It is cold.\n")
 
     assert "| other | 1 | its best | **deleted** | **no** |" in text
     assert "PostgreSQL 18.6" in text
+    assert "## What holds back what was missed\n\nIt is cold.\n" in text

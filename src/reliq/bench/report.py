@@ -3,10 +3,10 @@
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from reliq.bench.goals import Judged, judged
+from reliq.bench.play import Played
 from reliq.bench.sample import Sample, medians
 
 HEADS = ["goal", "must", "aim", "found (90 % interval, rounds)", "must", "aim"]
@@ -31,28 +31,30 @@ def reached(samples: Sequence[Sample]) -> tuple[list[str], list[list[str]]]:
     return HEADS, [_goal(one) for one in judged(samples)]
 
 
-def page(
-    samples: Sequence[Sample], about: Sequence[Mapping[str, Any]], postgres: str, command: str
-) -> str:
-    """Return the page: where and when, the goals, all numbers, what cannot be compared."""
-    return "\n".join(_page(samples, about, postgres, command))
+def page(played: Played, command: str, notes: str) -> str:
+    """
+    Return the page: where and when, the goals, all numbers, what cannot be compared.
+
+    `notes` is Markdown: what holds back the goals that were missed.
+    """
+    return "\n".join(_page(played, command, notes))
 
 
-def _page(
-    samples: Sequence[Sample], about: Sequence[Mapping[str, Any]], postgres: str, command: str
-) -> Iterator[str]:
+def _page(played: Played, command: str, notes: str) -> Iterator[str]:
     yield "# Benchmarks"
     yield ""
     yield (
         f"Written by `{command}` on {time.strftime('%Y-%m-%d')}: {platform.machine()}, "
         f"{os.cpu_count()} processors shared by server and clients, Linux {platform.release()}, "
-        f"PostgreSQL {postgres} on loopback with fsync and synchronous_commit on, Python "
+        f"PostgreSQL {played.postgres} on loopback with fsync and synchronous_commit on, Python "
         f"{platform.python_version()}. Rates belong to that machine; read the ratios, which are of "
         "rounds played side by side."
     )
-    yield from ["", "## Goals", "", *_table(*reached(samples))]
+    yield from ["", "## Goals", "", *_table(*reached(played.samples))]
+    if notes:
+        yield from ["", "## What holds back what was missed", "", notes.strip()]
     yield from ["", "![jobs done over time](benchmarks.svg)"]
-    yield from ["", "## All numbers", "", *_table(*measured(samples))]
+    yield from ["", "## All numbers", "", *_table(*measured(played.samples))]
     yield from ["", "## Who takes part, and what cannot be compared", ""]
     head = ["who", "version", "settings", "finished jobs", "settle is fenced"]
     rows = [
@@ -61,7 +63,7 @@ def _page(
             "kept" if it["keeps_finished"] else "**deleted**",
             "yes" if it["fenced"] else "**no**",
         ]
-        for it in about
+        for it in played.about
     ]  # fmt: skip
     yield from [*_table(head, rows), ""]
 

@@ -61,6 +61,12 @@ def bench(
         Path | None,
         typer.Option(metavar="FILE", help="Write a page here, and its picture beside it."),
     ] = None,
+    notes: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", exists=True, dir_okay=False, help="Text for the page, below the goals."
+        ),
+    ] = None,
 ) -> None:
     """
     Measure: in rounds, everyone in turn, each on a fresh database.
@@ -91,7 +97,8 @@ def bench(
     played = anyio.run(run)
     if page is not None:
         command = " ".join(["reliq", *sys.argv[1:]])
-        page.write_text(written(played.samples, played.about, played.postgres, command))
+        text = "" if notes is None else notes.read_text(encoding="utf-8")
+        page.write_text(written(played, command, text), encoding="utf-8")
         page.with_suffix(".svg").write_text(picture(played.progress))
     if json_:
         typer.echo(json.dumps(played.plain()))
