@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -103,12 +104,13 @@ def bench(
     if json_:
         typer.echo(json.dumps(played.plain()))
         return
-    out = Console()
-    for title, (head, rows) in (
-        ("Measured", measured(played.samples)),
-        ("Goals", reached(played.samples)),
-    ):
+    _show({"Measured": measured(played.samples), "Goals": reached(played.samples)})
+
+
+def _show(tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[str]]]]) -> None:
+    console = Console()
+    for title, (head, rows) in tables.items():
         table = Table(*head, title=title)
         for row in rows:
             table.add_row(*row)
-        out.print(table)
+        console.print(table)
