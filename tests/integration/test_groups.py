@@ -6,7 +6,6 @@ from datetime import timedelta
 import anyio
 import asyncpg
 import pytest
-from anyio.lowlevel import checkpoint
 
 from reliq.domain.event import Duplicate, Stored
 from reliq.domain.job import NewJob
@@ -107,37 +106,51 @@ async def test_two_receivers_that_get_the_same_keys_make_each_once(inbox, pool):
     assert sum(isinstance(answer, Duplicate) for answer in answers) == 40
 
 
-async def test_what_the_tables_do_not_take_is_refused_alone(inbox, pool):
-    await pool.execute("alter table reliq.jobs add check (kind <> 'cursed')")
+REFUSED = """
+    create function refuse() returns trigger language plpgsql
+      as $$begin if new.kind = 'cursed' then raise 'no'; end if; return new; end$$;
+    create trigger refuse before insert on reliq.jobs for each row execute function refuse()
+"""
+
+
+@pytest.mark.parametrize(
+    "rule",
+    ["alter table reliq.jobs add check (kind <> 'cursed')", REFUSED],
+    ids=["check", "trigger"],
+)
+async def test_what_the_tables_do_not_take_is_refused_alone(inbox, pool, rule):
+    await pool.execute(rule)
     events = [event(f"k{n}") for n in range(30)]
     events[17] = event("k17", job=NewJob(kind="cursed"))
 
     answers = await store(inbox, events)
 
-    assert isinstance(answers.pop(17), asyncpg.CheckViolationError)
+    assert isinstance(answers.pop(17), asyncpg.PostgresError)
     assert all(isinstance(answer, Stored) for answer in answers)
     assert await pool.fetchval("select count(*) from reliq.events") == 29
 
 
-async def test_a_locked_key_holds_up_nobody_else(inbox, pool, dsn):
+async def test_a_locked_key_holds_up_nobody_else_however_often_it_comes(inbox, pool, dsn):
     other = await asyncpg.connect(dsn)
     await other.execute(f"begin; {LOCKED.format('k')}")
-    waiting: list[object] = []
 
-    async def wait() -> None:
-        waiting.extend(await store(inbox, [event("k")] * 5))
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(wait)
-        await checkpoint()  # they come first
-        answers = await store(inbox, [event(f"k{n}") for n in range(30)])
-        assert not waiting
-        await other.execute("commit")
+    answers = await store(inbox, [event("k")] * 30 + [event(f"k{n}") for n in range(30)])
+    await other.execute("commit")
     await other.close()
 
-    assert all(isinstance(answer, Stored) for answer in answers)
-    assert waiting == [Duplicate(77)] * 5
+    assert all(isinstance(answer, StoreUnavailable) for answer in answers[:30])
+    assert all(isinstance(answer, Stored) for answer in answers[30:])
     assert await pool.fetchval("select count(*) from reliq.events") == 30
+    assert await store(inbox, [event("k")] * 3) == [Duplicate(77)] * 3
+
+
+async def test_an_inbox_without_groups_stores_each_by_itself(inbox, pool):
+    inbox.grouped = None
+
+    answers = await store(inbox, [event(f"k{n}") for n in range(20)])
+
+    assert all(isinstance(answer, Stored) for answer in answers)
+    assert await groups(pool) == [1] * 20
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import anyio
 import anyio.lowlevel
+import asyncpg
 import pytest
 
 from reliq.postgres.groups import WRITERS, Groups, Row
@@ -73,3 +74,14 @@ async def test_who_is_cut_off_takes_its_group_along_and_nobody_who_comes_later()
 
     assert sorted(cut_off) == [("s", "follows"), ("s", "leads")]
     assert sorted(answers) == [*first, ("s", "later")]
+
+
+@pytest.mark.parametrize(
+    "error", [asyncpg.ConnectionDoesNotExistError, asyncpg.AdminShutdownError, ConnectionResetError]
+)
+async def test_a_lost_connection_parts_no_group_for_what_it_had_may_be_stored(error):
+    async def write(_: Sequence[Row]) -> list[Row]:
+        raise error("gone")
+
+    with pytest.raises(error):
+        await Groups(write).store(("s", None))

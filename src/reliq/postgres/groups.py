@@ -21,12 +21,12 @@ GROUP_MAX: Final = 50
 Row = tuple[object, ...]
 """The arguments of one event, source and dedup key first."""
 
-_OF_ONE: Final = (
-    asyncpg.DataError,
-    asyncpg.IntegrityConstraintViolationError,
-    asyncpg.LockNotAvailableError,
-    asyncpg.TransactionRollbackError,
+_EVERYBODYS: Final = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
 )
+"""Of the server's errors those about the server: to write again would be to write twice, or in vain."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,8 @@ class Groups:
             await group.is_over.wait()
         if place in group.answers:
             return group.answers[place]
-        if isinstance(group.error, _OF_ONE):
+        is_of_one = isinstance(group.error, asyncpg.PostgresError)
+        if is_of_one and not isinstance(group.error, _EVERYBODYS):
             return None
         raise group.error
 

@@ -28,7 +28,7 @@ CALL_OFF_S: Final = 1.0
 """Seconds a statement that was given up has to end on the server, before its connection goes."""
 
 
-GROUP_PATIENCE: Final = timedelta(milliseconds=50)
+GROUP_PATIENCE: Final = timedelta(milliseconds=100)
 """Longer than another receiver takes to commit what it has locked."""
 
 GROUPED_BYTES: Final = 64 * 1024
@@ -41,18 +41,19 @@ class PostgresInbox:
     Fits `ports.Inbox`. `deadline` bounds each call, waiting for a connection included.
 
     Events that come at once are committed in groups, on connections of `grouped`, which wait
-    for locks for GROUP_PATIENCE at most. One with a job that has a key of its own is not: that
-    key may be locked by anybody's transaction.
+    for locks for GROUP_PATIENCE at most: who has to wait longer is asked to come again. One with
+    a job that has a key of its own is not: that key may be locked by anybody's transaction.
+    Without `grouped` none is.
     """
 
     pool: asyncpg.Pool
-    grouped: asyncpg.Pool
+    grouped: asyncpg.Pool | None
     deadline: timedelta
     key_ttl: timedelta
     _groups: Groups = field(init=False)
 
     def __post_init__(self) -> None:
-        self._groups = Groups(partial(self._store, self.grouped))
+        self._groups = Groups(partial(self._store, self.grouped or self.pool))
 
     async def store_event(self, event: NewEvent) -> Stored | Duplicate:
         """Commit the event with all its jobs; it always answers."""
@@ -65,11 +66,11 @@ class PostgresInbox:
             self.key_ttl,
             *columns(event.jobs),
         )
-        is_alone = len(event.body) > GROUPED_BYTES or any(job.key is not None for job in event.jobs)
+        grouped = None if _may_take_long(event) else self.grouped
         with self._in_time():
-            row = None if is_alone else await self._groups.store(arguments)
+            row = None if grouped is None else await self._groups.store(arguments)
             if row is None:
-                [row] = await self._store(self.pool, [arguments])
+                [row] = await self._store(grouped or self.pool, [arguments])
         event_id = EventId(row["event_id"])
         return Duplicate(event_id) if row["duplicate"] else Stored(event_id, row["jobs"])
 
@@ -94,6 +95,10 @@ class PostgresInbox:
     def _in_time(self) -> Iterator[None]:
         with translated(), anyio.fail_after(self.deadline.total_seconds()):
             yield
+
+
+def _may_take_long(event: NewEvent) -> bool:
+    return len(event.body) > GROUPED_BYTES or any(job.key is not None for job in event.jobs)
 
 
 @asynccontextmanager

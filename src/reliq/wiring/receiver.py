@@ -41,7 +41,10 @@ async def serve(settings: Settings, app: App) -> None:
         store.pool("reliq receiver", POOL, lock_timeout=GROUP_PATIENCE) as grouped,
     ):
         inbox = PostgresInbox(
-            pool=pool, grouped=grouped, deadline=settings.store_deadline, key_ttl=settings.keep_keys
+            pool=pool,
+            grouped=grouped if settings.planner == "pool" else None,  # a pooler keeps no timeout
+            deadline=settings.store_deadline,
+            key_ttl=settings.keep_keys,
         )
         asgi = make_asgi(
             app,
