@@ -16,17 +16,17 @@ ROUNDS_MIN: Final = 15
 CORES: Final = 2
 OURS: Final = "reliq"
 
-Verdict = Literal["met", "missed", "not resolved", "not measured"]
+Verdict = Literal["met", "missed", "not resolved", "not measured", "—"]
 Values = Callable[[Sequence[Sample]], list[float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """`values` gives one number a round; it must be at least (or at most) `must`."""
+    """`values` gives one number a round; it must be at least (or at most) `must`, if there is one."""
 
     name: str
     values: Values
-    must: float
+    must: float | None
     aim: float
     at_most: bool = False
     is_counted: bool = False
@@ -49,9 +49,11 @@ def judge(goal: Goal, samples: Sequence[Sample]) -> Judged:
     return Judged(goal, found, _verdict(goal, found, goal.must), _verdict(goal, found, goal.aim))
 
 
-def _verdict(goal: Goal, found: Interval | None, bound: float) -> Verdict:
+def _verdict(goal: Goal, found: Interval | None, bound: float | None) -> Verdict:
     if found is None:
         return "not measured"
+    if bound is None:
+        return "—"
     low, high = (-found.high, -found.low) if goal.at_most else (found.low, found.high)
     bound = -bound if goal.at_most else bound
     if high < bound:
@@ -127,7 +129,7 @@ GOALS: Final = (
     Goal("enqueue with a key ÷ raw", partial(against, "enqueue keyed", "jobs_per_s", "raw"), 0.8, 0.9),
     Goal("bulk enqueue ÷ raw unnest", partial(against, "enqueue bulk", "jobs_per_s", "raw"), 0.7, 0.7),
     Goal("bulk enqueue ÷ the best peer", partial(against_best, "enqueue bulk", "jobs_per_s"), 1.5, 1.5),
-    Goal("bulk enqueue, jobs/s", partial(number, "enqueue bulk", "jobs_per_s"), 0, 100_000),
+    Goal("bulk enqueue, jobs/s", partial(number, "enqueue bulk", "jobs_per_s"), None, 100_000),
     Goal("pages a claimed job, full ÷ empty", partial(_within, "backlog", "full", "empty", "pages_per_job"), 1.2, 1.05, at_most=True, is_counted=True),
     Goal("pages a claimed job under a held snapshot, last ÷ first", partial(_quotient, "snapshot", "pages_per_job_last", "pages_per_job_first", "held"), 1.3, 1.1, at_most=True, is_counted=True),
     Goal("batch 1000 ÷ 100, µs a job", partial(_within, "batch", "1000", "100", "us_per_job"), 1.0, 1.0, at_most=True),

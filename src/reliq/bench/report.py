@@ -9,6 +9,15 @@ from reliq.bench.goals import Judged, judged
 from reliq.bench.play import Played
 from reliq.bench.sample import Sample, medians
 
+HOW = """\
+**How to read it.** Each round is one play of everyone in turn; what stands in *found* is the median of the rounds' own
+ratios, which is not the ratio of the medians below. *Not resolved*: the interval lies across the bound, or there were
+too few rounds. *client µs*, *server µs*: processor time of the contestant's processes and of all of Postgres, in ticks of
+10 ms, for each job. *pages*: pages of tables and indexes asked for, found in memory or not. *Share of two cores*: jobs a
+second times the processor time of each, of all that two processors have; counted in ticks, it can come out above 1. *raw*: the same rows
+put in, or claimed and settled, by bare statements; for a delivery four inserts in a transaction, as one would write it
+by hand, beside which *one statement* is the least that stores the same rows and knows of no duplicates."""
+
 HEADS = ["goal", "must", "aim", "found (90 % interval, rounds)", "must", "aim"]
 
 
@@ -50,6 +59,7 @@ def _page(played: Played, command: str, notes: str) -> Iterator[str]:
         f"{platform.python_version()}. Rates belong to that machine; read the ratios, which are of "
         "rounds played side by side."
     )
+    yield from ["", HOW]
     yield from ["", "## Goals", "", *_table(*reached(played.samples))]
     if notes:
         yield from ["", "## What holds back what was missed", "", notes.strip()]
@@ -81,7 +91,7 @@ def _goal(one: Judged) -> list[str]:
         else f"{_short(found.mid)} ({_short(found.low)} to {_short(found.high)}, {found.pairs})"
     )
     return [
-        goal.name, f"{sign} {_short(goal.must)}", f"{sign} {_short(goal.aim)}", told,
+        goal.name, "—" if goal.must is None else f"{sign} {_short(goal.must)}", f"{sign} {_short(goal.aim)}", told,
         one.must, one.aim,
     ]  # fmt: skip
 

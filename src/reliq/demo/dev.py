@@ -68,7 +68,8 @@ def _introduce(console: Console, stack: Stack, app: App, env: Mapping[str, str])
         mac = hmac.new(env["RELIQ_SECRETS__SITE"].encode(), body.encode(), "sha256").hexdigest()
         address = f"{stack.receiver}/hooks/site"
         console.print(f"try        curl -d '{body}' -H 'x-signature: {mac}' {address}")
-    console.print(f"           set -a; . {ENV}; set +a; {RELIQ} doctor")
+    own = f"RELIQ_APP={env['RELIQ_APP']} " if "RELIQ_APP" in env else ""
+    console.print(f"           set -a; . {ENV}; set +a; {own}{RELIQ} doctor")
     console.print(f"           kill -USR1 {os.getpid()} stops Postgres, and starts it again")
     console.print("Ctrl-C ends it; the data stay.")
 

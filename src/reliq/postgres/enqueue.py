@@ -47,10 +47,12 @@ async def enqueue(
 
     Inside a transaction of the caller the job exists exactly if that transaction commits;
     outside it commits at once. With a `key` there is one job of this kind and key for as
-    long as keys are kept, and the answer to every later call is `DuplicateOf`.
+    long as keys are kept, and the answer to every later call is `DuplicateOf`; a key of more
+    than 512 bytes is kept as its SHA-256. What Postgres cannot store in a payload's texts (NUL,
+    lone surrogates) becomes U+FFFD.
 
     Raises:
-        ValueError: the payload is not JSON, or priority or delay are out of range.
+        ValueError: the payload is not JSON, or kind, queue, priority or delay make no sense.
         StoreUnavailable: the database did not answer; the job may or may not exist.
 
     """

@@ -130,7 +130,9 @@ async def _send(port: int, keys: Iterator[int]) -> None:
             head = (await answers.receive_until(b"\r\n\r\n", 4_096)).lower()
             await answers.receive_exactly(int(_LENGTH.findall(head)[0]))
             if not head.startswith(b"http/1.1 202"):
-                raise BenchFailed(f"a delivery was answered with {head!r}")
+                raise BenchFailed(
+                    f"a delivery was answered with {head!r}: is the machine busy? run it again"
+                )
 
 
 def _body(key: int) -> bytes:
