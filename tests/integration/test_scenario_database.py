@@ -180,8 +180,8 @@ async def test_every_statement_is_told_by_its_process_its_name_and_its_rows(data
     ]
 
     assert told == [
-        ("worker-1", "enqueue_job", "jobs", "insert", 1),
-        ("worker-1", "enqueue_job", "jobs", "insert", 1),
+        ("worker-1", "insert_job", "jobs", "insert", 1),
+        ("worker-1", "insert_job", "jobs", "insert", 1),
         ("worker-1", "claim_jobs", "jobs", "update", 2),
     ]
 
