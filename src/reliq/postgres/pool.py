@@ -71,7 +71,7 @@ class Database:
         """
         Open a pool of at most `size` connections, the first of them on first use.
 
-        A statement that waits for a lock for longer than `lock_timeout` (0: for ever) fails; behind a
+        A statement that waits for a lock for longer than `lock_timeout` (0: as the role's setting says) fails; behind a
         transaction pooler, where a connection keeps no settings, it waits on.
 
         Closing it waits for nobody longer than a deadline: what runs is cut off.
@@ -100,10 +100,10 @@ class Database:
         self, connection: asyncpg.Connection, lock_timeout: timedelta = timedelta(0)
     ) -> None:
         if self.planner == "pool":
-            await connection.execute(
-                "set enable_seqscan = off; set plan_cache_mode = force_generic_plan; "
-                f"set lock_timeout = {round(lock_timeout.total_seconds() * 1000)}"
-            )
+            words = "set enable_seqscan = off; set plan_cache_mode = force_generic_plan"
+            if lock_timeout:
+                words += f"; set lock_timeout = {round(lock_timeout.total_seconds() * 1000)}"
+            await connection.execute(words)
 
 
 async def _reset(connection: Connection) -> None:
