@@ -6,12 +6,13 @@ And the other way round: every scenario, mutant and invariant serves a promise.
 
 import re
 from pathlib import Path
+from shutil import which
 
 import pytest
 
 from reliq.scenario import invariants
 from reliq.scenario.load import load
-from reliq.scenario.mutants import load_mutants
+from reliq.scenario.mutants import load_mutants, patched
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "GUARANTEES.md").read_text()
@@ -84,3 +85,11 @@ def test_the_guide_lists_every_scenario_with_what_it_guards():
     guide = (ROOT / "scenarios" / "README.md").read_text()
 
     assert [name for name in SCENARIOS if f"[{name}]({name}.yml)" not in guide] == []
+
+
+@pytest.mark.anyio
+@pytest.mark.skipif(which("patch") is None, reason="no `patch` on the PATH: mutants need it")
+@pytest.mark.parametrize("name", MUTANTS)
+async def test_a_mutant_fits_the_code_it_breaks(name: str):
+    async with patched(MUTANTS[name]) as code:
+        assert code.is_dir()
