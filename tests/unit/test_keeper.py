@@ -136,3 +136,19 @@ async def test_a_lost_lease_is_told_once_whoever_finds_out():
         lease_lost(attempt, "not settled in time")
 
     assert [line["why"] for line in lines] == ["not renewed in time"]
+
+
+async def test_the_connection_is_open_before_the_first_lease_needs_it():
+    asked: list[Sequence[Held]] = []
+
+    class Counting(Keeping):
+        async def renew_leases(self, held: Sequence[Held]) -> frozenset[JobId]:
+            asked.append(held)
+            return await super().renew_leases(held)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Keeper(hand=new_hand(), leases=Counting(), lease_s=3600).run)
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+
+    assert asked == [[]]

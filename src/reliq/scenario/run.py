@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
+import anyio.to_thread
 import asyncpg
 from pydantic import BaseModel
 
@@ -73,11 +74,9 @@ async def run_scenario(
             judgement = Judgement(verdict="void", doubts=list(_reasons(error)))
         else:
             history = run.history
-            judgement = (
-                judge(scenario, history, run.doubts)
-                if run.is_over
-                else Judgement(verdict="void", doubts=run.doubts)
-            )
+            judgement = Judgement(verdict="void", doubts=run.doubts)
+            if run.is_over:  # in a thread: it may take longer than another run's lease
+                judgement = await anyio.to_thread.run_sync(judge, scenario, history, run.doubts)
         seconds = time.monotonic() - began_s
         if keep or judgement.verdict != "pass":
             about = {

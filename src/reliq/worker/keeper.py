@@ -2,9 +2,9 @@
 Keep the leases of all jobs in hand, and stop a handler whose lease cannot be kept.
 
 Renewals go out in one statement per worker, for leases older than a third, so that a short job
-never pays for one; one renewal may go unanswered, or several be refused, before a lease ends. Whether the database says
-"lost", is away or is silent, a handler is stopped before another worker can claim its job:
-the moment is computed from before the claim or renewal was sent.
+never pays for one; one renewal may go unanswered, or several be refused, before a lease ends.
+Whether the database says "lost", is away or is silent, a handler is stopped before another
+worker can claim its job: the moment is computed from before the claim or renewal was sent.
 """
 
 from dataclasses import dataclass
@@ -35,6 +35,7 @@ class Keeper:
             tasks.start_soon(self._watch)
 
     async def _renew_all(self) -> None:
+        await self._renew([])  # opens the connection, which the first lease shall not wait for
         while True:
             await anyio.sleep(self.lease_s / 6)
             now = now_s()

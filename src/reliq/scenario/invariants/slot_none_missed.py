@@ -38,10 +38,11 @@ def _wanted(schedule: ScheduleTerms, before: Entry, after: Entry, lookers: Spans
     """List the slots between two that were taken which the schedule wants as well."""
     every = round(schedule.every_s * DB_SECOND)
     for at in range(before.a["at"] + every, after.a["at"], every):
-        # A clock that was set forward has not shown every moment: the later slot ends the wait.
-        due, over = moment(at, before, after), min(moment(at + every, before, after), after.t)
-        if schedule.missed == "all" or lookers.within(due, over):
+        due, over = moment(at, before, after), moment(at + every, before, after)
+        if schedule.missed == "all" or lookers.within(due, min(over, after.t)):
             yield at
+        elif due >= after.t:
+            return  # a clock that was set forward by days has not shown these moments
 
 
 INVARIANT = Invariant(
