@@ -33,9 +33,9 @@ CORE = {
 MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 LINES_MAX = {
-    "core": 4_400, "sql": 800, "scenario": 4_500, "invariants": 2_000, "proxy": 700, "timeline": 700,
+    "core": 6_000, "sql": 1_400, "scenario": 4_700, "invariants": 2_600, "proxy": 700, "timeline": 700,
 }  # fmt: skip
-"""Of code; `invariants`, `proxy` and `timeline` are parts of the harness, see ADR 12."""
+"""Of code; `invariants`, `proxy` and `timeline` are parts of the harness, see ADR 12 and 17."""
 
 NAMES_BANNED = {
     "base", "common", "constants", "core", "helper", "helpers", "lib", "main", "manager", "misc",
