@@ -82,6 +82,10 @@ class Queue(Protocol):
         """Give back, untried, what this worker claimed without hearing of it."""
         ...
 
+    async def follow_up(self) -> None:
+        """Do what follows an ending and was not done, because a worker died in between."""
+        ...
+
     async def find_unknown_kinds(self) -> Mapping[str, int]:
         """Name the kinds that have due jobs and no handler here."""
         ...

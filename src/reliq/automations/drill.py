@@ -4,7 +4,8 @@ The App that scenarios run: handlers that do one plain thing each, so that harm 
 Chosen with `RELIQ_APP=reliq.automations.drill:app`, never the default. Whoever can sign for its
 source can make it call any address: not for production.
 
-A delivery is `{"id": "evt-1", "jobs": [{"kind": "drill.call", "payload": {"url": "http://…"}}]}`.
+A delivery is `{"id": "evt-1", "jobs": [{"kind": "drill.call", "payload": {"url": "http://…"}}]}`;
+a job may name a `group`.
 
 | kind             | payload          | does                                                     |
 |------------------|------------------|----------------------------------------------------------|
@@ -111,7 +112,7 @@ def dedup_key(delivery: Delivery) -> str:
 def route(delivery: Delivery) -> Sequence[NewJob]:
     """Make the jobs that the delivery asks for."""
     return [
-        NewJob(kind=job["kind"], payload=job.get("payload", {}))
+        NewJob(kind=job["kind"], payload=job.get("payload", {}), group_key=job.get("group"))
         for job in delivery.json().get("jobs", ())
     ]
 

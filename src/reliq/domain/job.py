@@ -43,6 +43,8 @@ PRIORITY_LAST: Final = 9
 NAME_BYTES_MAX: Final = 200
 """Bytes of a kind or a queue: they stand in index entries, which end at 2,704 bytes."""
 
+GROUP_BYTES_MAX: Final = 512
+
 RUN_IN_MAX: Final = timedelta(days=3_660)
 """The longest delay; a typing error, where it is longer."""
 
@@ -66,7 +68,8 @@ class NewJob:
     The wish to have a job.
 
     `key` makes it unique among jobs of its kind for as long as keys are kept (35 days by
-    default); `run_in` is the delay from now, by the database's clock.
+    default); `run_in` is the delay from now, by the database's clock. Jobs of one `group_key` run
+    one at a time, in the order they were enqueued in, also while the first waits for a retry.
     """
 
     kind: str
@@ -75,6 +78,7 @@ class NewJob:
     run_in: timedelta = timedelta(0)
     queue: str = QUEUE_DEFAULT
     priority: int = PRIORITY_DEFAULT
+    group_key: str | None = None
 
 
 _TYPES: Final[tuple[tuple[str, tuple[type, ...]], ...]] = (
@@ -84,12 +88,13 @@ _TYPES: Final[tuple[tuple[str, tuple[type, ...]], ...]] = (
     ("run_in", (timedelta,)),
     ("queue", (str,)),
     ("priority", (int,)),
+    ("group_key", (str, NoneType)),
 )
 
 
 @lru_cache(maxsize=1_000)
-def _is_name(text: str) -> bool:
-    return storable(text) == text and 0 < len(text.encode()) <= NAME_BYTES_MAX
+def _is_name(text: str, bytes_max: int = NAME_BYTES_MAX) -> bool:
+    return storable(text) == text and 0 < len(text.encode()) <= bytes_max
 
 
 def check_job(job: object) -> str:
@@ -115,6 +120,11 @@ def check_job(job: object) -> str:
                 f"the {name} of a job is 1 to {NAME_BYTES_MAX} bytes of plain text, "
                 f"not {text[:NAME_BYTES_MAX]!r}"
             )
+    if job.group_key is not None and not _is_name(job.group_key, GROUP_BYTES_MAX):
+        raise ValueError(
+            f"the group_key of a job is 1 to {GROUP_BYTES_MAX} bytes of plain text, "
+            f"not {job.group_key[:NAME_BYTES_MAX]!r}"
+        )
     if not 0 <= job.priority <= PRIORITY_LAST:
         raise ValueError(f"priority is 0 (first) to {PRIORITY_LAST} (last), not {job.priority}")
     if not timedelta(0) <= job.run_in <= RUN_IN_MAX:
@@ -157,6 +167,7 @@ class Claim(NamedTuple):
     lost_leases: int
     event_id: EventId | None
     waited: timedelta
+    group_key: str | None = None
 
     @property
     def payload(self) -> Payload:

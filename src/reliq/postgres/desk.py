@@ -86,6 +86,8 @@ class Desk:
             raise RequestRefused(
                 f"job {job_id} is {row['state']}: only a dead job can be made anew"
             )
+        if row["group_key"] is not None:
+            await self._fetch("advance_groups", [row["group_key"]])
         return JobId(row["job_id"]), row["fresh"]
 
     async def delivery(self, event_id: EventId, *, age_max: timedelta | None) -> Delivery:

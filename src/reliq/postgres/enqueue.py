@@ -41,6 +41,7 @@ async def enqueue(
     run_in: timedelta = timedelta(0),
     queue: str = QUEUE_DEFAULT,
     priority: int = PRIORITY_DEFAULT,
+    group_key: str | None = None,
 ) -> Enqueued:
     """
     Put one job into the queue through `connection` (an asyncpg connection or pool).
@@ -48,7 +49,8 @@ async def enqueue(
     Inside a transaction of the caller the job exists exactly if that transaction commits;
     outside it commits at once. With a `key` there is one job of this kind and key for as
     long as keys are kept, and the answer to every later call is `DuplicateOf`; a key of more
-    than 512 bytes is kept as its SHA-256. What Postgres cannot store in a payload's texts (NUL,
+    than 512 bytes is kept as its SHA-256. Jobs of one `group_key` run one at a time and in order;
+    the group is locked until the caller's transaction ends. What Postgres cannot store in a payload's texts (NUL,
     lone surrogates) becomes U+FFFD.
 
     Raises:
@@ -57,8 +59,9 @@ async def enqueue(
 
     """
     job = NewJob(
-        kind=kind, payload=payload or {}, key=key, run_in=run_in, queue=queue, priority=priority
-    )
+        kind=kind, payload=payload or {}, key=key, run_in=run_in, queue=queue, priority=priority,
+        group_key=group_key,
+    )  # fmt: skip
     return await enqueue_job(connection, job)
 
 
@@ -66,12 +69,14 @@ async def enqueue_job(connection: Any, job: NewJob, key_ttl: timedelta = KEY_TTL
     """Do the same for a job already described."""
     payload, when = check_job(job), (job.run_in, job.queue, job.priority)
     with translated():
-        if job.key is None:
+        if job.key is None and job.group_key is None:
             text = query("insert_job").text
             row = await connection.fetchrow(text, job.kind, payload, *when)
         else:
-            text, key = query("enqueue_job").text, storable_key(job.key)
-            row = await connection.fetchrow(text, job.kind, payload, key, *when, key_ttl)
+            text, key = query("enqueue_job").text, _key(job)
+            row = await connection.fetchrow(
+                text, job.kind, payload, key, *when, key_ttl, job.group_key
+            )
     return _answer(row)
 
 
@@ -100,7 +105,7 @@ async def enqueue_many(
 async def _enqueue_chunk(
     connection: Connection, jobs: Sequence[NewJob], key_ttl: timedelta
 ) -> list[Enqueued]:
-    if all(getattr(job, "key", "") is None for job in jobs):
+    if all(getattr(job, "key", "") is getattr(job, "group_key", "") is None for job in jobs):
         return await _copy(connection, jobs)
     rows = await connection.fetch(query("enqueue_keyed_jobs").text, *columns(jobs), key_ttl)
     rows.sort(key=lambda row: row["place"])
@@ -131,9 +136,15 @@ def _answer(row: asyncpg.Record) -> Enqueued:
     return DuplicateOf(job_id) if row["duplicate"] else Inserted(job_id)
 
 
+def _key(job: NewJob) -> str | None:
+    return None if job.key is None else storable_key(job.key)
+
+
 def columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
     """
-    Turn jobs into the arrays the statements take: kinds, payloads, keys, delays, queues, priorities.
+    Turn jobs into the arrays the statements take.
+
+    These are kinds, payloads, keys, delays, queues, priorities and groups.
 
     Raises:
         ValueError: a job's payload is not JSON, or its kind, priority or delay make no sense.
@@ -143,10 +154,11 @@ def columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
     return (
         [job.kind for job in jobs],
         payloads,
-        [None if job.key is None else storable_key(job.key) for job in jobs],
+        [_key(job) for job in jobs],
         [job.run_in for job in jobs],
         [job.queue for job in jobs],
         [job.priority for job in jobs],
+        [job.group_key for job in jobs],
     )
 
 

@@ -1,13 +1,14 @@
 """The worker's ports on Postgres: claim, settle, renew, reap, and the handler's transaction."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import itemgetter
 
 import anyio
 import asyncpg
+import structlog
 
 from reliq.domain.job import Claim, Enqueued, Fence, JobId, NewJob, WorkerName
 from reliq.domain.lanes import Lane, Lanes, Position
@@ -19,13 +20,15 @@ from reliq.postgres.failures import translated
 from reliq.postgres.pool import Connection
 from reliq.postgres.queries import query
 
+log = structlog.get_logger()
+
 REAP_WALK = 50_000
 """Index entries of one reaper's pass, about 1 µs each; more than any claim takes, and more than
 a worker finishes between two passes."""
 
 _COLUMNS = itemgetter(
     "id", "fence", "kind", "key", "payload", "attempt", "attempts_max", "lost_leases", "event_id",
-    "waited",
+    "waited", "group_key",
 )  # fmt: skip
 """Of a claimed row, in the order of `Claim`."""
 
@@ -42,7 +45,8 @@ class PostgresQueue:
 
     `transactions` lends connections to handlers, so that however many of them wait for one, a
     claim or a settle does not. `attempts_max` names the kinds this worker knows, each with its policy's bound; no other
-    kind is claimed. `alerts` says whether jobs that die make a job of kind `alert`.
+    kind is claimed. `alerts` says whether jobs that die make a job of kind `alert`. `ring` is called when
+    an ending has made another job ready.
     """
 
     pool: asyncpg.Pool
@@ -55,6 +59,7 @@ class PostgresQueue:
     alert_window: timedelta
     key_ttl: timedelta
     observe: Callable[[StoreError | None], None] = lambda _: None
+    ring: Callable[[], None] = lambda: None
     _lanes: Lanes = field(default_factory=Lanes)
     _lanes_found_at: float = float("-inf")
 
@@ -129,8 +134,24 @@ class PostgresQueue:
             )
             kept |= {row["id"] for row in rows}
             alerts = {row["id"]: row["alert_id"] for row in rows if row["alert_id"]}
+        ended = [claim for claim, what in settlements if not isinstance(what, Requeue)]
+        await self._follow(claim for claim in ended if claim.job_id in kept)
         lost = {claim.job_id for claim, _ in settlements} - kept
         return Settled(frozenset(lost), alerts)
+
+    async def _follow(self, ended: Iterable[Claim]) -> None:
+        """Let the groups go on whose heads have ended; what fails here is done on a beat."""
+        if keys := {claim.group_key for claim in ended} - {None}:
+            with suppress(StoreError):
+                [row] = await self._fetch("advance_groups", list(keys))
+                if row["advanced"]:
+                    self.ring()
+
+    async def follow_up(self) -> None:
+        """Do what follows an ending and was not done, because its worker died in between."""
+        [row] = await self._fetch("advance_stalled_groups")
+        if row["advanced"]:
+            log.warning("groups.advanced", groups=row["advanced"], why="a worker died in between")
 
     async def isolate_job(self, claim: Claim) -> bool:
         """Record that a suspect runs alone, and renew its lease."""
@@ -158,6 +179,9 @@ class PostgresQueue:
         rows = await self._fetch(
             "reap_jobs", REAP_WALK, self.deadline, self.alerts, self.alert_window
         )
+        if any(row["dead"] for row in rows):
+            with suppress(StoreError):
+                await self.follow_up()
         return [
             Reaped(
                 job_id=row["id"], kind=row["kind"], fence=row["fence"], dead=row["dead"],
@@ -212,6 +236,7 @@ class PostgresQueue:
                 raise
             with anyio.CancelScope(shield=True), translated():
                 await transaction.commit()
+                await self._follow([claim])
         finally:
             with anyio.CancelScope(shield=True):
                 await self.transactions.release(connection)

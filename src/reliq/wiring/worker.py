@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from functools import partial
 
 import anyio
@@ -101,7 +102,7 @@ class _Process:
                 threads.start_soon(second.run)
                 if await self._await_schema(pool):
                     self.may_work.set()
-                    await self._work(self._worker(self._queue(pool, lent)))
+                    await self._work(self._worker(self._queue(pool, lent, self.wakeup.ring)))
                 second.stop()
                 threads.cancel_scope.deadline = anyio.current_time() + SECOND_LOOP_S
 
@@ -130,7 +131,9 @@ class _Process:
             log.error("database.budget_spent", reason=self.availability.reason)
             raise StoreUnavailable(f"gave up waiting for it: {self.availability.reason}")
 
-    def _queue(self, pool: asyncpg.Pool, lent: asyncpg.Pool) -> PostgresQueue:
+    def _queue(
+        self, pool: asyncpg.Pool, lent: asyncpg.Pool, ring: Callable[[], None] = lambda: None
+    ) -> PostgresQueue:
         settings = self.settings
         bounds = {
             kind: (self.app.handler(kind).retry or settings.retry).attempts_max
@@ -140,7 +143,7 @@ class _Process:
             pool=pool, transactions=lent, worker=self.name, lease=settings.lease, attempts_max=bounds,
             deadline=settings.statement_deadline, key_ttl=settings.keep_keys,
             alerts=ALERT_KIND in bounds, alert_window=settings.alert_window,
-            observe=self.availability.saw,
+            observe=self.availability.saw, ring=ring,
         )  # fmt: skip
 
     def _worker(self, queue: PostgresQueue) -> Worker:

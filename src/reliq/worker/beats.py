@@ -1,5 +1,5 @@
 """
-What happens on a beat, independent of handlers: reaping, slots, a look for unknown kinds.
+What happens on a beat, independent of handlers: reaping, slots, a look for what was left.
 
 Every worker does all of it; the tables make sure that doing it twice does no harm.
 """
@@ -103,13 +103,14 @@ class Scheduling:
 
 @dataclass(slots=True, kw_only=True)
 class Noticing:
-    """Name kinds that are due and that nobody here handles, once each."""
+    """Look after what nobody looks after: ties of ended jobs, and kinds without a handler."""
 
     queue: Queue
     _named: set[str] = field(default_factory=set)
 
     async def __call__(self) -> None:
-        """Warn about the kinds not named before."""
+        """Follow up what a worker that died has left, and warn about kinds not named before."""
+        await self.queue.follow_up()
         unknown = await self.queue.find_unknown_kinds()
         if fresh := sorted(unknown.keys() - self._named):
             log.warning("kinds.unknown", kinds=fresh, hint="their jobs stay queued, unspent")

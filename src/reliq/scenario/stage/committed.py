@@ -76,7 +76,7 @@ def _said(change: Change, attempts: Mapping[tuple[int, int], Row]) -> Said:
 
 
 def _made(job: Row) -> Said:
-    names = ("kind", "key", "run_at", "queue", "priority", "requeued_from")
+    names = ("kind", "key", "run_at", "queue", "priority", "requeued_from", "group_key")
     fields = {name: job.get(name) for name in names}
     yield "job", {"job": job["id"], "event": job.get("event_id"), **fields}
     if slot := _SLOT.fullmatch(job["key"]):
