@@ -25,7 +25,7 @@ EVENTS: Final = frozenset(
         "attempt.ended", "attempt.raised_after_commit", "lease.lost", "leases.not_renewed", "jobs.handed_back", "job.reaped",
         "job.buried", "alert.died", "settle.delayed", "settle.refused", "suspect.isolated", "suspect.not_isolated", "kinds.unknown",
         "database.away", "database.back", "database.budget_spent", "wakeup.lost", "slot.enqueued",
-        "groups.advanced",
+        "groups.advanced", "breaker.open",
 
         # automations
         "drill.started", "drill.ended", "drill.point",

@@ -92,6 +92,7 @@ class Settings(BaseSettings):
     )
 
     concurrency: int = Field(200, ge=1, le=10_000, description="jobs a worker runs at once")
+    queues: str = Field("", description="what a worker claims of, comma-separated; empty: all")
     transactions: int = Field(
         10, ge=1, le=1_000, description="connections for the jobs that write in job.transaction()"
     )

@@ -5,7 +5,7 @@ Chosen with `RELIQ_APP=reliq.automations.drill:app`, never the default. Whoever 
 source can make it call any address: not for production.
 
 A delivery is `{"id": "evt-1", "jobs": [{"kind": "drill.call", "payload": {"url": "http://…"}}]}`;
-a job may name a `group`.
+a job may name a `group` and a `queue`.
 
 | kind             | payload          | does                                                     |
 |------------------|------------------|----------------------------------------------------------|
@@ -42,7 +42,7 @@ import structlog
 from reliq.app import App, Handler, Job, Source
 from reliq.domain.event import Delivery
 from reliq.domain.http import check
-from reliq.domain.job import NewJob
+from reliq.domain.job import QUEUE_DEFAULT, NewJob
 from reliq.domain.outcome import Outcome
 from reliq.domain.signature import SITE
 from reliq.domain.slots import Schedule
@@ -112,7 +112,12 @@ def dedup_key(delivery: Delivery) -> str:
 def route(delivery: Delivery) -> Sequence[NewJob]:
     """Make the jobs that the delivery asks for."""
     return [
-        NewJob(kind=job["kind"], payload=job.get("payload", {}), group_key=job.get("group"))
+        NewJob(
+            kind=job["kind"],
+            payload=job.get("payload", {}),
+            group_key=job.get("group"),
+            queue=job.get("queue", QUEUE_DEFAULT),
+        )
         for job in delivery.json().get("jobs", ())
     ]
 

@@ -41,6 +41,10 @@ COMMANDS: Final[Mapping[str, str]] = {
     "retry": "desk",
     "replay": "desk",
     "prune": "desk",
+    "limit": "limits",
+    "limits": "limits",
+    "pause": "limits",
+    "resume": "limits",
     "scenario": "scenario",
     "bench": "bench",
 }

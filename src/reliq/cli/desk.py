@@ -47,6 +47,7 @@ Limit = Annotated[int, typer.Option(min=1, max=10_000, help="At most so many, ne
 By = Annotated[str | None, typer.Option(help="Who asks; your login name unless given.")]
 Reason = Annotated[str, typer.Option(help="Why, for those who look at the job later.")]
 Force = Annotated[bool, typer.Option("--force", help="Make new jobs even where they exist.")]
+At = Annotated[timedelta, typer.Option(parser=_duration, metavar="TIME", help="As 30s or 5m.")]
 Age = Annotated[
     timedelta | None,
     typer.Option(parser=_duration, metavar="AGE", help="Older than this; else the setting's."),
@@ -70,7 +71,7 @@ def failed(
         unread = [] if kind else await desk.list_unreadable(since=since, limit=limit)
         return dead, unread
 
-    dead, unreadable = _at_desk(work)
+    dead, unreadable = at_desk(work)
     for row in (*dead, *unreadable):
         row["error"] = printable(scrub(row["error"] or ""))
     if json:
@@ -100,7 +101,7 @@ def show(job: Job, *, json: Json = False) -> None:
     """Show a job, its event and every attempt, with secrets masked."""
     from reliq.cli.show import presentable, print_job  # noqa: PLC0415 - see the package's docstring
 
-    document = presentable(_at_desk(lambda desk, _: desk.show_job(JobId(job))))
+    document = presentable(at_desk(lambda desk, _: desk.show_job(JobId(job))))
     if json:
         print_json(document)
     else:
@@ -109,14 +110,15 @@ def show(job: Job, *, json: Json = False) -> None:
 
 def retry(job: Job, *, by: By = None, reason: Reason = "") -> None:
     """Make a new job from a dead letter and print its number; at most one per dead letter."""
-    who = by or _login()
-    new, fresh = _at_desk(lambda desk, _: desk.requeue_job(JobId(job), by=who, reason=reason))
+    who = by or login()
+    new, fresh = at_desk(lambda desk, _: desk.requeue_job(JobId(job), by=who, reason=reason))
     typer.echo(new)
     said = f"job {new} is made from dead letter {job}"
     typer.echo(said if fresh else f"{said} already: nothing is new", err=True)
 
 
-def _login() -> str:
+def login() -> str:
+    """Name the person at the keyboard."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):  # a container may run under a number without a name
@@ -137,7 +139,7 @@ def replay(event: Event, *, force: Force = False, json: Json = False) -> None:
             key_ttl=settings.keep_keys, force=force,
         )  # fmt: skip
 
-    rows = _at_desk(work)
+    rows = at_desk(work)
     if json:
         print_json({"event_id": event, "jobs": rows})
         return
@@ -184,7 +186,7 @@ def prune(*, jobs: Age = None, dead: Age = None, bodies: Age = None, json: Json 
             bodies=settings.keep_bodies if bodies is None else bodies,
         )
 
-    pruned = _at_desk(work)
+    pruned = at_desk(work)
     if json:
         print_json(dict(pruned))
         return
@@ -205,7 +207,7 @@ def migrate() -> None:
     typer.echo(f"applied {', '.join(applied)}" if applied else "the schema is current")
 
 
-def _at_desk(work: "Callable[[Desk, Settings], Awaitable[T]]") -> T:
+def at_desk(work: "Callable[[Desk, Settings], Awaitable[T]]") -> T:
     """Load the settings, open the desk, do one piece of work at it."""
     import anyio  # noqa: PLC0415 - see the package's docstring
 

@@ -168,6 +168,7 @@ class Claim(NamedTuple):
     event_id: EventId | None
     waited: timedelta
     group_key: str | None = None
+    queue: str = QUEUE_DEFAULT
 
     @property
     def payload(self) -> Payload:

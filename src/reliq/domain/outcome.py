@@ -180,6 +180,17 @@ def _retry(
     return Requeue(after=pause, ended=ended, spends=True, error=error, status=status)
 
 
+def blames_upstream(settlement: Settlement) -> bool | None:
+    """Tell whether an attempt speaks against its upstream, for it (False), or of neither (None)."""
+    match settlement:
+        case Succeed():
+            return False
+        case Requeue(ended="failed" | "timed_out") | Bury(reason="attempts" | "retry_after"):
+            return True
+        case _:
+            return None
+
+
 _VARYING = re.compile(r"(?<![\w-])[\w-]*\d[\w-]*|[0-9a-f]{8,}", re.IGNORECASE)
 """Words with a digit in them (numbers, UUIDs, `evt_1Nx8`), and long runs of hex letters."""
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import groupby
 from operator import itemgetter
 
 import anyio
@@ -12,7 +13,7 @@ import structlog
 
 from reliq.domain.job import Claim, Enqueued, Fence, JobId, NewJob, WorkerName
 from reliq.domain.lanes import Lane, Lanes, Position
-from reliq.domain.outcome import Bury, Requeue, Settlement, Succeed, fingerprint
+from reliq.domain.outcome import Bury, Requeue, Settlement, Succeed, blames_upstream, fingerprint
 from reliq.errors import LeaseLost, StoreError
 from reliq.ports import Held, Reaped, Settled
 from reliq.postgres.enqueue import enqueue_job
@@ -28,7 +29,7 @@ a worker finishes between two passes."""
 
 _COLUMNS = itemgetter(
     "id", "fence", "kind", "key", "payload", "attempt", "attempts_max", "lost_leases", "event_id",
-    "waited", "group_key",
+    "waited", "group_key", "queue",
 )  # fmt: skip
 """Of a claimed row, in the order of `Claim`."""
 
@@ -46,7 +47,7 @@ class PostgresQueue:
     `transactions` lends connections to handlers, so that however many of them wait for one, a
     claim or a settle does not. `attempts_max` names the kinds this worker knows, each with its policy's bound; no other
     kind is claimed. `alerts` says whether jobs that die make a job of kind `alert`. `ring` is called when
-    an ending has made another job ready.
+    an ending has made another job ready. `queues` are all that is claimed of, if there are any.
     """
 
     pool: asyncpg.Pool
@@ -60,7 +61,10 @@ class PostgresQueue:
     key_ttl: timedelta
     observe: Callable[[StoreError | None], None] = lambda _: None
     ring: Callable[[], None] = lambda: None
+    queues: frozenset[str] = frozenset()
     _lanes: Lanes = field(default_factory=Lanes)
+    _limited: frozenset[str] = frozenset()
+    _paused: frozenset[str] = frozenset()
     _lanes_found_at: float = float("-inf")
 
     async def claim_jobs(self, places: int) -> Sequence[Claim]:
@@ -72,18 +76,10 @@ class PostgresQueue:
         if not order:
             self._lanes_found_at = float("-inf")
             return []
-        rows = await self._fetch(
-            "claim_jobs",
-            places,
-            self.lease,
-            self.worker,
-            [lane.queue for lane, _ in order],
-            [lane.priority for lane, _ in order],
-            [position.run_at for _, position in order],
-            [position.job_id for _, position in order],
-            list(self.attempts_max),
-            list(self.attempts_max.values()),
-        )
+        rows: list[asyncpg.Record] = []
+        for queue, lanes in groupby(order, key=self._limited_queue):
+            if places > len(rows):
+                rows += await self._claim(places - len(rows), queue, list(lanes))
         rows.sort(key=itemgetter("priority", "run_at", "id"))
         newest = {(row["queue"], row["priority"]): row for row in rows}
         for lane, row in newest.items():
@@ -93,9 +89,37 @@ class PostgresQueue:
             self._lanes_found_at = float("-inf")
         return [_claim(row) for row in rows]
 
+    def _limited_queue(self, place: tuple[Lane, Position]) -> str | None:
+        queue = place[0].queue
+        return queue if queue in self._limited else None
+
+    async def _claim(
+        self, places: int, limited: str | None, lanes: Sequence[tuple[Lane, Position]]
+    ) -> list[asyncpg.Record]:
+        """Claim from neighbouring lanes: of one queue that has limits, or of any without."""
+        kinds = {kind: most for kind, most in self.attempts_max.items() if kind not in self._paused}
+        return await self._fetch(
+            "claim_jobs" if limited is None else "claim_limited_jobs",
+            places,
+            self.lease,
+            self.worker,
+            limited or [lane.queue for lane, _ in lanes],
+            [lane.priority for lane, _ in lanes],
+            [position.run_at for _, position in lanes],
+            [position.job_id for _, position in lanes],
+            list(kinds),
+            list(kinds.values()),
+        )
+
     async def _find_lanes(self, now: float) -> None:
         rows = await self._fetch("find_lanes")
-        self._lanes.discover(Lane(row["queue"], row["priority"]) for row in rows)
+        self._lanes.discover(
+            Lane(row["queue"], row["priority"])
+            for row in rows
+            if not self.queues or row["queue"] in self.queues
+        )
+        self._limited = frozenset(row["queue"] for row in rows if row["limited"])
+        self._paused = frozenset(kind for row in rows[:1] for kind in row["paused_kinds"])
         self._lanes_found_at = now
 
     async def settle_jobs(self, settlements: Sequence[tuple[Claim, Settlement]]) -> Settled:
@@ -136,6 +160,7 @@ class PostgresQueue:
             alerts = {row["id"]: row["alert_id"] for row in rows if row["alert_id"]}
         ended = [claim for claim, what in settlements if not isinstance(what, Requeue)]
         await self._follow(claim for claim in ended if claim.job_id in kept)
+        await self._tell_breakers(settlements)
         lost = {claim.job_id for claim, _ in settlements} - kept
         return Settled(frozenset(lost), alerts)
 
@@ -146,6 +171,19 @@ class PostgresQueue:
                 [row] = await self._fetch("advance_groups", list(keys))
                 if row["advanced"]:
                     self.ring()
+
+    async def _tell_breakers(self, settlements: Sequence[tuple[Claim, Settlement]]) -> None:
+        """Say of limited queues which attempts failed; what no upstream is to blame for is left."""
+        told = [
+            (claim.queue, *claim.held, blamed)
+            for claim, what in settlements
+            if claim.queue in self._limited and (blamed := blames_upstream(what)) is not None
+        ]
+        if told:
+            with suppress(StoreError):
+                for row in await self._fetch("note_endings", *map(list, zip(*told, strict=True))):
+                    if row["open"]:
+                        log.warning("breaker.open", queue=row["queue"])
 
     async def follow_up(self) -> None:
         """Do what follows an ending and was not done, because its worker died in between."""

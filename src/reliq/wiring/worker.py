@@ -144,6 +144,7 @@ class _Process:
             deadline=settings.statement_deadline, key_ttl=settings.keep_keys,
             alerts=ALERT_KIND in bounds, alert_window=settings.alert_window,
             observe=self.availability.saw, ring=ring,
+            queues=frozenset(name.strip() for name in settings.queues.split(",")) - {""},
         )  # fmt: skip
 
     def _worker(self, queue: PostgresQueue) -> Worker:

@@ -4,6 +4,7 @@
 --   $2  fences  bigint[]
 --   $3  lease   interval
 --
+-- A lease that has ended is not lengthened: its place under a limit may be another job's by now.
 -- No indexed column changes: the update is HOT.
 -- Keeps:   stale-workers-change-nothing (id and fence).
 -- Reads:   index jobs_pkey
@@ -11,5 +12,5 @@
 update reliq.jobs set lease_until = reliq.now() + $3::interval
 where id = any ($1::bigint[])
   and ((id, fence) in (select * from unnest($1::bigint[], $2::bigint[]))) is true
-  and state = 'running'
+  and (state = 'running' and lease_until > reliq.now()) is true
 returning id;

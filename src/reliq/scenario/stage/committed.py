@@ -15,6 +15,7 @@ _ENDED: Final[Mapping[str, str]] = {
     "lease_lost": "lease-lost",
 }
 _SLOT: Final = re.compile(r"(\S+)@(\d{4}-\d\d-\d\dT\S+Z)")
+_LIMITS: Final = ("queue", "max_running", "rate", "burst")
 _NOBODY: Final = Who("", "", "", "", 0, 0)
 
 Said = Iterator[tuple[str, dict[str, Any]]]
@@ -65,6 +66,12 @@ def _said(change: Change, attempts: Mapping[tuple[int, int], Row]) -> Said:
             )
         case "effects", "insert":
             yield "effect", {"job": new["job_id"], "key": new["key"], "attempt": new["attempt"]}
+        case "limits", "insert" | "update":
+            yield from _limited({name: new.get(name) for name in _LIMITS}, old, new)
+        case "pauses", "insert" | "delete":
+            row = new or old
+            what = "pause" if change.op == "insert" else "resume"
+            yield what, {"scope": row["scope"], "name": row["name"]}
         case "jobs", "insert":
             yield from _made(new)
         case "jobs", "update":
@@ -81,6 +88,13 @@ def _made(job: Row) -> Said:
     yield "job", {"job": job["id"], "event": job.get("event_id"), **fields}
     if slot := _SLOT.fullmatch(job["key"]):
         yield "slot", {"job": job["id"], "schedule": slot[1], "at": microseconds(slot[2])}
+
+
+def _limited(limit: dict[str, Any], old: Row, new: Row) -> Said:
+    if any(old.get(name) != value for name, value in limit.items()):
+        yield "limit", {**limit, "rate": None if limit["rate"] is None else float(limit["rate"])}
+    if old.get("open_until") != new.get("open_until"):
+        yield "breaker", {"queue": new["queue"], "open_until": new.get("open_until")}
 
 
 def _moved(old: Row, new: Row, attempts: Mapping[tuple[int, int], Row]) -> Said:
