@@ -55,6 +55,37 @@ async def test_however_a_handler_ends_its_ending_is_recorded(
     assert job["attempt"] == (2 if reason == "attempts" else 1)
 
 
+@pytest.mark.parametrize(
+    ("kind", "payload", "kept"),
+    [
+        ("outcome", {"say": "result"}, '{"of": %d}'),
+        ("outcome", {"say": "no json"}, '{"not_kept": "a result is JSON, and this dict is not"}'),
+        ("quick", {}, None),
+    ],
+)
+async def test_what_a_handler_answers_is_kept_and_never_costs_the_success(
+    pool, seen: Seen, start: StartCommand, kind, payload, kept
+):
+    made = await enqueue(pool, kind, payload)
+    start("worker")
+
+    await seen.at_rest()
+    job = await seen.job(made.job_id)
+    assert (job["state"], job["attempt"]) == ("succeeded", 1)
+    assert job["result"] == (kept.replace("%d", str(made.job_id)) if kept else None)
+
+
+async def test_a_result_after_the_handlers_transaction_is_told_of_and_not_kept(
+    pool, seen: Seen, start: StartCommand
+):
+    made = await enqueue(pool, "writing", {"then": "result"})
+    worker = start("worker")
+
+    await worker.logged("attempt.result_after_commit")
+    job = await seen.job(made.job_id)
+    assert (job["state"], job["result"]) == ("succeeded", None)
+
+
 async def test_again_spends_no_attempt(pool, seen: Seen, start: StartCommand):
     made = await enqueue(pool, "outcome", {"say": "again", "times": 5})
     start("worker", retry_attempts="2")

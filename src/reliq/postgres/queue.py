@@ -11,7 +11,14 @@ import asyncpg
 
 from reliq.domain.job import Claim, Enqueued, Fence, JobId, NewJob, WorkerName
 from reliq.domain.lanes import Lane, Lanes, Position
-from reliq.domain.outcome import Bury, Requeue, Settlement, Succeed, fingerprint
+from reliq.domain.outcome import (
+    Bury,
+    Requeue,
+    Settlement,
+    Succeed,
+    SucceedWith,
+    fingerprint,
+)
 from reliq.errors import LeaseLost, StoreError
 from reliq.ports import Held, Reaped, Settled
 from reliq.postgres.enqueue import enqueue_job
@@ -105,6 +112,12 @@ class PostgresQueue:
         if done := [claim for claim, what in settlements if isinstance(what, Succeed)]:
             rows = await self._fetch("settle_succeeded", *_pairs(done))
             kept |= {row["id"] for row in rows}
+        if told := [(claim, what) for claim, what in settlements if isinstance(what, SucceedWith)]:
+            results = [what.result for _, what in told]
+            rows = await self._fetch(
+                "settle_with_result", *_pairs([claim for claim, _ in told]), results
+            )
+            kept |= {row["id"] for row in rows}
         if back := [(claim, what) for claim, what in settlements if isinstance(what, Requeue)]:
             rows = await self._fetch(
                 "settle_queued",
@@ -113,6 +126,7 @@ class PostgresQueue:
                 [what.ended for _, what in back],
                 [what.error for _, what in back],
                 [what.status for _, what in back],
+                [what.error_class for _, what in back],
             )
             kept |= {row["id"] for row in rows}
         if dead := [(claim, what) for claim, what in settlements if isinstance(what, Bury)]:
@@ -126,6 +140,7 @@ class PostgresQueue:
                 [fingerprint(what.error) for _, what in dead],
                 self.alerts,
                 self.alert_window,
+                [what.error_class for _, what in dead],
             )
             kept |= {row["id"] for row in rows}
             alerts = {row["id"]: row["alert_id"] for row in rows if row["alert_id"]}

@@ -37,7 +37,7 @@ from reliq.domain.text import error_text
 from reliq.errors import LeaseLost
 from reliq.ports import Queue
 from reliq.worker.hand import Attempt, Cut, now_s
-from reliq.worker.lines import attempts_ended, raised_after_commit
+from reliq.worker.lines import attempts_ended, raised_after_commit, result_after_commit
 
 _LIBRARY: Final = re.compile(
     rf"site-packages|[/\\\\]python3\.\d+[/\\\\]|\.pyx$|^<|^{re.escape(str(Path(__file__).parents[1]))}"
@@ -93,6 +93,8 @@ class Runner:
             attempts_ended([(attempt, Succeed())])
             if isinstance(ending, Raised):
                 raised_after_commit(attempt, error_text(ending.error))
+            elif isinstance(ending, Done) and ending.result is not None:
+                result_after_commit(attempt)
             return None
         return _judged(attempt, ending, known.limit)
 
@@ -117,7 +119,7 @@ class Runner:
             return Raised(error)  # the handler raised it by itself
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an ending
             return Raised(error)
-        return answer if isinstance(answer, Again | GiveUp) else Done()
+        return answer if isinstance(answer, Done | Again | GiveUp) else Done()
 
     async def _in_thread(self, run: Run, job: Job, attempt: Attempt) -> Answer:
         """Run a plain function in a thread, which a time limit can only abandon."""
