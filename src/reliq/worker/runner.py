@@ -33,6 +33,7 @@ from reliq.domain.outcome import (
     Succeed,
     TimedOut,
 )
+from reliq.domain.payload import PayloadModel
 from reliq.domain.text import error_text
 from reliq.errors import LeaseLost
 from reliq.ports import Queue
@@ -54,6 +55,7 @@ class Known(NamedTuple):
     is_async: bool
     limit: timedelta
     limit_s: float
+    model: PayloadModel | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,13 +103,15 @@ class Runner:
     def _learn(self, kind: str) -> "Known":
         handler = self.app.handler(kind)
         limit = handler.time_limit or self.time_limit
-        known = Known(handler.run, _is_async(handler.run), limit, limit.total_seconds())
+        known = Known(
+            handler.run, _is_async(handler.run), limit, limit.total_seconds(), handler.model
+        )
         self._known[kind] = known
         return known
 
     async def _ending(self, known: "Known", attempt: Attempt) -> Ending:
         try:
-            job = Job.of(attempt.claim, partial(self._transaction, attempt))
+            job = Job.of(attempt.claim, partial(self._transaction, attempt), known.model)
             answer = (
                 known.run(job) if known.is_async else await self._in_thread(known.run, job, attempt)
             )
