@@ -39,6 +39,7 @@ class Order(BaseModel):
 
 
 def since_1(fields: dict[str, Any], version: int) -> dict[str, Any]:
+    assert version < Order.payload_version
     if version == 1:
         fields = {"orderNumber": int(fields["no"])}
     return fields

@@ -1,7 +1,7 @@
 """Policies of kinds: tables of pauses, presets, and what the App makes of them."""
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from reliq import DEFAULT, MAIL, REPORT, URGENT, WEBHOOK
 from reliq.app import App, Handler, Job
-from reliq.domain.job import Claim, EventId, Fence, JobId, Kind, NewJob
+from reliq.domain.job import Claim, EventId, Fence, Inserted, JobId, Kind, NewJob
 from reliq.domain.outcome import Bury, Raised, Requeue, settle
 from reliq.domain.policy import Policy
 from reliq.domain.retry import RetryPolicy, RetryTable
 from reliq.domain.slots import Schedule
 from reliq.domain.when import Every
 from reliq.errors import PermanentError
+from reliq.worker.beats import Scheduling
 
 MINUTE = timedelta(minutes=1)
 PAUSES = (MINUTE, 5 * MINUTE, 30 * MINUTE, 120 * MINUTE)
@@ -140,6 +141,38 @@ def test_a_job_that_does_not_fit_is_not_made() -> None:
 def test_a_schedule_whose_job_would_not_fit_is_refused_with_the_app() -> None:
     with pytest.raises(ValueError, match="order is missing"):
         paying(schedules=[Schedule(kind="paid", when=Every(minutes=5))])
+
+
+class Asked:
+    """The slots' store: remembers what it was asked to enqueue."""
+
+    def __init__(self) -> None:
+        self.jobs: list[NewJob] = []
+
+    async def database_now(self) -> datetime:
+        return datetime(2026, 11, 30, 12, tzinfo=UTC)
+
+    async def enqueue_job(self, job: NewJob) -> Inserted:
+        self.jobs.append(job)
+        return Inserted(JobId(len(self.jobs)))
+
+
+@pytest.mark.anyio
+async def test_the_job_of_a_slot_has_its_kinds_place_unless_its_schedule_chose_another() -> None:
+    every, asked = Every(minutes=5), Asked()
+    app = paying(
+        schedules=[
+            Schedule(kind="paid", when=every, payload={"order": 7}),
+            Schedule(kind="urgent", when=every, queue="night", priority=9),
+        ]
+    )
+
+    await Scheduling(app=app, slots=asked, beat=timedelta(seconds=30))()
+
+    assert {job.kind: job.lane for job in asked.jobs} == {
+        "paid": ("crm", 2),
+        "urgent": ("night", 9),
+    }
 
 
 def test_a_handler_sees_its_payload_in_its_model() -> None:
