@@ -9,7 +9,8 @@ from reliq.domain.event import Delivery
 from reliq.domain.http import check
 from reliq.domain.job import DuplicateOf, Inserted, NewJob
 from reliq.domain.outcome import Again, Done, GiveUp, Outcome
-from reliq.domain.retry import RetryPolicy
+from reliq.domain.policy import DEFAULT, MAIL, REPORT, URGENT, WEBHOOK, Policy
+from reliq.domain.retry import RetryPolicy, RetryTable
 from reliq.domain.signature import Hmac, Token
 from reliq.domain.slots import Schedule
 from reliq.domain.when import Cron, Daily, Every
@@ -18,6 +19,11 @@ from reliq.postgres.enqueue import enqueue, enqueue_many
 from reliq.postgres.enqueuer import Enqueuer, open_enqueuer
 
 __all__ = [
+    "DEFAULT",
+    "MAIL",
+    "REPORT",
+    "URGENT",
+    "WEBHOOK",
     "Again",
     "App",
     "Cron",
@@ -35,7 +41,9 @@ __all__ = [
     "NewJob",
     "Outcome",
     "PermanentError",
+    "Policy",
     "RetryPolicy",
+    "RetryTable",
     "Schedule",
     "Source",
     "TemporaryError",

@@ -15,17 +15,21 @@ A new automation is one source, one handler, or both; nothing registers itself b
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, Generic, cast
+
+from typing_extensions import TypeVar
 
 from reliq.domain.event import Delivery
 from reliq.domain.job import Claim, EventId, JobId, Kind, NewJob, Payload
 from reliq.domain.outcome import Outcome
-from reliq.domain.retry import RetryPolicy
+from reliq.domain.payload import PayloadModel, Upgrade, plain
+from reliq.domain.policy import DEFAULT, Policy
+from reliq.domain.retry import Retry
 from reliq.domain.signature import Scheme
 from reliq.domain.slots import Schedule, check_ids
-from reliq.errors import PermanentError
+from reliq.errors import PermanentError, TemporaryError
 
 HEADERS_KEPT: Final = frozenset({"content-type", "user-agent"})
 """What is stored of every delivery's headers; a source names more. Never a secret's header."""
@@ -34,13 +38,18 @@ ALERT_KIND: Final = "alert"
 """The kind of job that the queue makes when a job dies; an App that handles it gets alerts."""
 
 
+Data = TypeVar("Data", default=Any)
+"""What the payload of a job is read into: the model of its kind."""
+
+
 @dataclass(slots=True)
-class Job:
+class Job(Generic[Data]):
     """
     What a handler gets: one attempt at one job.
 
     `key` is the same at every attempt, after a takeover and after a requeue: pass it on to
-    providers that take an idempotency key. `attempt` counts from 1.
+    providers that take an idempotency key. `attempt` counts from 1. `data` is the payload in the
+    model of the kind, `Job[OrderPaid]`; where the kind has none, the payload.
     """
 
     id: JobId
@@ -51,24 +60,32 @@ class Job:
     attempts_max: int
     event_id: EventId | None
     _transaction: Callable[[], AbstractAsyncContextManager[Any]] = field(repr=False)
+    data: Data = field(default=cast("Any", None), repr=False)
 
     @classmethod
-    def of(cls, claim: Claim, transaction: Callable[[], AbstractAsyncContextManager[Any]]) -> "Job":
+    def of(
+        cls,
+        claim: Claim,
+        transaction: Callable[[], AbstractAsyncContextManager[Any]],
+        model: PayloadModel | None = None,
+    ) -> "Job":
         """
         Show a handler its claim.
 
         Raises:
-            PermanentError: its payload cannot be read, now or ever.
+            PermanentError: its payload cannot be read, or does not fit the model, now or ever.
+            TemporaryError: its payload is of a version that is newer than the model.
 
         """
         try:
             payload = claim.payload
         except (ValueError, RecursionError) as error:
             raise PermanentError(f"the payload cannot be read: {error}") from error
+        data: Any = payload if model is None else model.read(payload)
         return cls(
             id=claim.job_id, kind=claim.kind, key=claim.key, payload=payload,
             attempt=claim.attempt, attempts_max=claim.attempts_max, event_id=claim.event_id,
-            _transaction=transaction,
+            _transaction=transaction, data=data,
         )  # fmt: skip
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
@@ -97,13 +114,27 @@ class Handler:
     How jobs of one kind are run.
 
     A coroutine function runs in the event loop, a plain function in a thread. `retry` and
-    `time_limit` default to the settings'. A time limit of None there means the default, never
-    "no limit".
+    `time_limit` default to the policy's, and those to the settings'. A time limit of None there
+    means the default, never "no limit". `payload` is the kind's model, a dataclass or a pydantic
+    one, and `upgrade` reads what was stored for an older version of it.
     """
 
     run: Run
-    retry: RetryPolicy | None = None
+    retry: Retry | None = None
     time_limit: timedelta | None = None
+    _: KW_ONLY
+    policy: Policy = DEFAULT
+    payload: type | None = None
+    upgrade: Upgrade | None = None
+    model: PayloadModel | None = field(init=False, default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "retry", self.retry or self.policy.retry)
+        object.__setattr__(self, "time_limit", self.time_limit or self.policy.time_limit)
+        if self.upgrade is not None and self.payload is None:
+            raise TypeError("an upgrade needs a model to upgrade to: Handler(…, payload=…)")
+        if self.payload is not None:
+            object.__setattr__(self, "model", PayloadModel(self.payload, self.upgrade))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +191,36 @@ class App:
                     f"the schedule {schedule.id!r} makes jobs of kind {schedule.kind!r}, "
                     f"which has no handler: add it to handlers={{…}}"
                 )
+            self.checked(NewJob(kind=schedule.kind, payload=schedule.payload))
         check_ids(self.schedules)
 
     def handler(self, kind: str) -> Handler:
         """Look up the handler of a kind that is among `handlers`."""
         return self._handlers[kind]
+
+    def checked(self, job: NewJob) -> NewJob:
+        """
+        Return a job as this App makes it: it fits its kind's model, and has its kind's place.
+
+        What routes and schedules make goes through here by itself. A kind without a handler is
+        somebody else's, and its jobs stay as they are.
+
+        Raises:
+            ValueError: the payload does not fit; the message names fields and quotes no value.
+
+        """
+        handler = self._handlers.get(job.kind)
+        if handler is None or (handler.model is None and handler.policy is DEFAULT):
+            return job
+        if handler.model is not None:
+            given = job.payload
+            try:
+                handler.model.read(given if isinstance(given, Mapping) else plain(given))
+            except (PermanentError, TemporaryError) as error:
+                raise ValueError(f"a job of kind {job.kind!r}: {error}") from None
+        policy = handler.policy
+        return replace(
+            job,
+            queue=policy.queue if job.queue is None else job.queue,
+            priority=policy.priority if job.priority is None else job.priority,
+        )

@@ -232,14 +232,29 @@ def test_show_tells_what_a_job_is_where_it_came_from_and_what_happened(reliq, sq
         assert part in out
 
 
+def test_show_tells_what_a_job_came_to_and_masks_it(reliq, sql):
+    job = sql(
+        "insert into reliq.jobs (kind, key, state, ready, attempt, claimed_at, finished_at, result)"
+        " values ('order', 'k', 'succeeded', false, 1, now(), now(), $1) returning id",
+        '{"sent": 3, "token": "hunter2"}',
+    )
+
+    assert '  result    {"sent": 3, "token": "********"}' in reliq("show", job)[1]
+    assert json.loads(reliq("show", job, "--json")[1])["result"]["sent"] == 3
+
+
 def test_show_prints_one_json_document(reliq, sql):
     event = sql(EVENT, "shop", b"\xff\x00body")
     job = make_dead(sql, event=event)
+    sql("update reliq.attempts set error_class = 'httpx.ReadTimeout'"
+        " where job_id = $1 and ended = 'failed'", job)  # fmt: skip
 
     code, out, _ = reliq("show", job, "--json")
 
     assert code == 0
     document = json.loads(out)
+    assert [each["error_class"] for each in document["attempts"]] == [None, "httpx.ReadTimeout"]
+    assert document["attempts"][1]["took"]
     assert document["payload"] == {"order": 7, "api_key": "********"}
     assert [each["ended"] for each in document["attempts"]] == ["timed_out", "failed"]
     assert document["event"]["headers"]["x-api-token"] == "********"

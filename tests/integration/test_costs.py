@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from reliq.domain.job import Claim
-from reliq.domain.outcome import Settlement, Succeed
+from reliq.domain.outcome import Settlement, Succeed, SucceedWith
 from reliq.postgres.queries import query
 from reliq.postgres.queue import PostgresQueue
 from tests.fixtures.cases import CASES
@@ -201,7 +201,11 @@ async def pages_each(meter: Meter, queue: PostgresQueue) -> float:
 
 @pytest.mark.parametrize(
     ("settlement", "name", "share_min"),
-    [(Succeed(), "settle_succeeded", 0.85), (buried(), "settle_dead", 0.70)],
+    [
+        (Succeed(), "settle_succeeded", 0.85),
+        (SucceedWith('{"sent": 1}'), "settle_with_result", 0.80),
+        (buried(), "settle_dead", 0.70),
+    ],
 )
 async def test_settling_is_a_hot_update(
     meter: Meter, queue: PostgresQueue, settlement: Settlement, name: str, share_min: float

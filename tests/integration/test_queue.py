@@ -1,6 +1,7 @@
 """The queue on a real Postgres: keys, claims, fences, retries, takeovers, dead letters."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 
 import anyio
@@ -8,7 +9,7 @@ import asyncpg
 import pytest
 
 from reliq.domain.job import DuplicateOf, Inserted, State
-from reliq.domain.outcome import Requeue, Succeed
+from reliq.domain.outcome import Requeue, Succeed, SucceedWith
 from reliq.errors import LeaseLost
 from reliq.postgres.enqueue import enqueue
 from reliq.postgres.queue import PostgresQueue
@@ -210,6 +211,54 @@ async def test_a_settled_job_has_succeeded(pool, queue: PostgresQueue):
     assert (await job(pool, made.job_id))["state"] == State.SUCCEEDED
 
 
+async def test_a_result_is_kept_with_its_job(pool, queue: PostgresQueue):
+    for _ in range(3):
+        await enqueue(pool, "job")
+    one, two, plain = await queue.claim_jobs(3)
+
+    settled = await queue.settle_jobs(
+        [(two, SucceedWith('{"n": 2}')), (plain, Succeed()), (one, SucceedWith("null"))]
+    )
+
+    assert not settled.lost
+    rows = await pool.fetch("select id, state, result::text from reliq.jobs")
+    assert {tuple(row) for row in rows} == {
+        (one.job_id, "succeeded", "null"),
+        (two.job_id, "succeeded", '{"n": 2}'),
+        (plain.job_id, "succeeded", None),
+    }
+
+
+async def test_a_result_of_a_lost_lease_is_refused(pool, queue: PostgresQueue):
+    made = await enqueue(pool, "job")
+    [claim] = await queue.claim_jobs(1)
+    await queue.settle_jobs([(claim, failed())])
+    await queue.claim_jobs(1)
+
+    settled = await queue.settle_jobs([(claim, SucceedWith("1"))])
+
+    assert settled.lost == {made.job_id}
+    assert (await job(pool, made.job_id))["result"] is None
+
+
+async def test_an_attempt_keeps_the_class_of_its_error(pool, queue: PostgresQueue):
+    await enqueue(pool, "job")
+    for settlement in (
+        replace(failed(), error_class="httpx.ConnectTimeout"),
+        Requeue(after=timedelta(0), ended="again", spends=False),
+        replace(buried(), error_class="PermanentError"),
+    ):
+        [claim] = await queue.claim_jobs(1)
+        await queue.settle_jobs([(claim, settlement)])
+
+    rows = await pool.fetch("select ended, error_class from reliq.attempts order by fence")
+    assert [tuple(row) for row in rows] == [
+        ("failed", "httpx.ConnectTimeout"),
+        ("again", None),
+        ("failed", "PermanentError"),
+    ]
+
+
 async def test_pairs_of_id_and_fence_are_matched_exactly(pool, queue: PostgresQueue):
     await enqueue(pool, "job")
     [first] = await queue.claim_jobs(1)
@@ -219,8 +268,8 @@ async def test_pairs_of_id_and_fence_are_matched_exactly(pool, queue: PostgresQu
     assert (one.fence, two.fence) == (1, 2)
 
     ids, crossed = [one.job_id, two.job_id], [two.fence, one.fence]
-    for name in ("settle_succeeded", "renew_leases"):
-        more = (LEASE,) if name == "renew_leases" else ()
+    for name in ("settle_succeeded", "settle_with_result", "renew_leases"):
+        more = {"settle_with_result": (["1", "2"],), "renew_leases": (LEASE,)}.get(name, ())
         assert await queue._fetch(name, ids, crossed, *more) == []
         assert len(await queue._fetch(name, ids, crossed[::-1], *more)) == 2
         await pool.execute("update reliq.jobs set state = 'running'")

@@ -11,6 +11,7 @@ from reliq.servers import open_server
 from reliq.servers.loopback import free_port
 from tests.fixtures.postgres import fetch_value
 from tests.fixtures.processes import Seen, StartCommand
+from tests.fixtures.worker_app import Paid
 
 pytestmark = pytest.mark.anyio
 
@@ -53,6 +54,71 @@ async def test_however_a_handler_ends_its_ending_is_recorded(
     assert (job["state"], job["dead_reason"]) == (state, reason)
     assert job["last_error"].startswith(error)
     assert job["attempt"] == (2 if reason == "attempts" else 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "kept"),
+    [
+        ("outcome", {"say": "result"}, '{"of": %d}'),
+        ("outcome", {"say": "no json"}, '{"not_kept": "a result is JSON, and this dict is not"}'),
+        ("quick", {}, None),
+    ],
+)
+async def test_what_a_handler_answers_is_kept_and_never_costs_the_success(
+    pool, seen: Seen, start: StartCommand, kind, payload, kept
+):
+    made = await enqueue(pool, kind, payload)
+    start("worker")
+
+    await seen.at_rest()
+    job = await seen.job(made.job_id)
+    assert (job["state"], job["attempt"]) == ("succeeded", 1)
+    assert job["result"] == (kept.replace("%d", str(made.job_id)) if kept else None)
+
+
+async def test_a_result_after_the_handlers_transaction_is_told_of_and_not_kept(
+    pool, seen: Seen, start: StartCommand
+):
+    made = await enqueue(pool, "writing", {"then": "result"})
+    worker = start("worker")
+
+    await worker.logged("attempt.result_after_commit")
+    job = await seen.job(made.job_id)
+    assert (job["state"], job["result"]) == ("succeeded", None)
+
+
+async def test_a_handler_gets_its_payload_in_its_model_and_none_that_does_not_fit(
+    pool, seen: Seen, start: StartCommand
+):
+    good = await enqueue(pool, "typed", Paid(7))
+    bad = await enqueue(pool, "typed", {"order": "hunter2", "card": 5})
+    newer = await enqueue(pool, "typed", {"order": 7, "payload_version": 2})
+    start("worker", retry_attempts="1")
+
+    await seen.at_rest()
+    assert (await seen.job(good.job_id))["result"] == "8"
+    job = await seen.job(bad.job_id)
+    assert (job["dead_reason"], job["attempt"]) == ("permanent", 1)
+    assert job["last_error"] == (
+        "PermanentError: the payload does not fit Paid: order is wrong (int_parsing), "
+        "card is wrong (string_type)"
+    )
+    assert (await seen.job(newer.job_id))["dead_reason"] == "attempts"
+    classes = "select job_id, error_class from reliq.attempts order by job_id"
+    assert [tuple(row) for row in await pool.fetch(classes)] == [
+        (bad.job_id, "PermanentError"), (newer.job_id, "TemporaryError"),
+    ]  # fmt: skip
+
+
+async def test_a_kind_has_the_pauses_and_the_attempts_of_its_own_table(
+    pool, seen: Seen, start: StartCommand
+):
+    made = await enqueue(pool, "tabled", {"say": "no"})
+    start("worker", retry_base="1h")
+
+    await seen.at_rest()
+    job = await seen.job(made.job_id)
+    assert (job["dead_reason"], job["attempt"], job["attempts_max"]) == ("attempts", 2, 2)
 
 
 async def test_again_spends_no_attempt(pool, seen: Seen, start: StartCommand):

@@ -300,6 +300,7 @@ class QueueMachine(RuleBasedStateMachine):
             "settle_queued", *pairs(endings),
             [end.after for end in endings.values()], [end.ended for end in endings.values()],
             [end.error for end in endings.values()], [end.status for end in endings.values()],
+            [None for _ in endings],
             expected=ids(self.model.settle_queued(endings)),
         )  # fmt: skip
 
@@ -310,6 +311,7 @@ class QueueMachine(RuleBasedStateMachine):
             [end.reason for end in ends], [end.ended for end in ends],
             [end.error for end in ends], [end.status for end in ends],
             [end.fingerprint for end in ends], ALERTS, ALERT_WINDOW,
+            [None for _ in ends],
             expected=self.model.settle_dead(endings),
         )  # fmt: skip
 

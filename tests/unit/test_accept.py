@@ -3,14 +3,16 @@
 import hashlib
 import hmac
 import json
+from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
 from structlog.testing import capture_logs
 
-from reliq.app import App, Source
+from reliq.app import App, Handler, Source
 from reliq.domain.event import Delivery, Duplicate, Stored
 from reliq.domain.job import NewJob
+from reliq.domain.policy import URGENT
 from reliq.domain.signature import GITHUB, SITE, TELEGRAM, Refused
 from reliq.errors import ConfigInvalid, SchemaMismatch, StoreUnavailable
 from reliq.receiver.accept import THREAD_BYTES, Away, Intake, kept, parse
@@ -64,6 +66,26 @@ def intake(inbox, bell=lambda: None, **changes):
 def delivery(body=b'{"n": 1}', *, signature=None, headers=()):
     proof = signature or hmac.new(SECRET, body, hashlib.sha256).hexdigest().encode()
     return Delivery(source="demo", headers=[(b"x-signature", proof), *headers], body=body)
+
+
+@dataclass(frozen=True)
+class Numbered:
+    n: int
+
+
+@pytest.mark.parametrize(("body", "stored"), [(b'{"n": 1}', 1), (b'{"n": "one"}', 0)])
+async def test_the_jobs_of_a_route_fit_their_kind_or_the_event_waits_to_be_replayed(body, stored):
+    inbox = Remembering()
+    app = App(
+        sources={"demo": source()},
+        handlers={"demo": Handler(print, policy=URGENT, payload=Numbered)},
+    )
+    way_in = Intake.of(app, secrets={"demo": [SECRET]}, inbox=inbox, body_max=100)
+
+    assert await way_in.accept(delivery(body)) == Stored(1, stored)
+    [event] = inbox.events
+    assert [job.priority for job in event.jobs] == [URGENT.priority] * stored
+    assert ("n is wrong" in (event.parse_error or "")) is not bool(stored)
 
 
 async def test_a_genuine_delivery_is_stored_with_its_jobs():

@@ -1,6 +1,7 @@
 from datetime import timedelta
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from reliq.domain.outcome import (
     Requeue,
     Stopped,
     Succeed,
+    SucceedWith,
     TimedOut,
     fingerprint,
     settle,
@@ -64,18 +66,33 @@ FAILED: dict[str, Any] = {"ended": "failed", "spends": True, "after": 10 * SECON
     ("ending", "settlement"),
     [
         (Done(), Succeed()),
+        (Done({"sent": 3, "to": "é\0"}), SucceedWith('{"sent":3,"to":"é\ufffd"}')),
+        (Done(0), SucceedWith("0")),
         (Again(5 * SECOND), Requeue(after=5 * SECOND, ended="again", spends=False)),
         (Again(-5 * SECOND), Requeue(after=0 * SECOND, ended="again", spends=False)),
         (Stopped(), Requeue(after=0 * SECOND, ended="handed_back", spends=False)),
         (GiveUp("gone\0"), Bury(reason="gave_up", ended="failed", error="gone\ufffd")),
         (
             Raised(PermanentError("no", status=400)),
-            Bury(reason="permanent", ended="failed", error="PermanentError: no", status=400),
+            Bury(
+                reason="permanent",
+                ended="failed",
+                error="PermanentError: no",
+                status=400,
+                error_class="PermanentError",
+            ),
         ),
-        (Raised(ValueError("no")), Requeue(error="ValueError: no", **FAILED)),
+        (
+            Raised(ValueError("no")),
+            Requeue(error="ValueError: no", error_class="ValueError", **FAILED),
+        ),
+        (
+            Raised(httpx.ConnectTimeout("no")),
+            Requeue(error="ConnectTimeout: no", error_class="httpx.ConnectTimeout", **FAILED),
+        ),
         (
             Raised(TemporaryError("no", status=503)),
-            Requeue(error="TemporaryError: no", status=503, **FAILED),
+            Requeue(error="TemporaryError: no", status=503, error_class="TemporaryError", **FAILED),
         ),
         (
             TimedOut(300 * SECOND),
@@ -95,7 +112,10 @@ def test_a_failure_of_the_last_attempt_is_buried_with_its_error(attempt: int) ->
     raised = settle(Raised(TemporaryError("no", status=503)), claim(attempt), POLICY, 0.5)
     timed_out = settle(TimedOut(SECOND), claim(attempt), POLICY, 0.5)
 
-    assert raised == Bury(reason="attempts", ended="failed", error="TemporaryError: no", status=503)
+    assert raised == Bury(
+        reason="attempts", ended="failed", error="TemporaryError: no", status=503,
+        error_class="TemporaryError",
+    )  # fmt: skip
     assert timed_out == Bury(
         reason="attempts", ended="timed_out", error="stopped at its time limit of 1 s"
     )
@@ -136,8 +156,9 @@ def test_an_upstream_that_asks_for_too_long_ends_the_job() -> None:
     too_long = Raised(TemporaryError("no", status=429, after=2 * HOUR + SECOND))
 
     assert settle(too_long, claim(), POLICY, 0.5) == Bury(
-        reason="retry_after", ended="failed", error="TemporaryError: no", status=429
-    )
+        reason="retry_after", ended="failed", error="TemporaryError: no", status=429,
+        error_class="TemporaryError",
+    )  # fmt: skip
 
 
 @given(ending=endings, attempt=st.integers(1, 20_000), roll=rolls)

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import find, given
 from hypothesis import strategies as st
 
-from reliq.domain.text import TEXT_MAX, error_text, storable, storable_json
+from reliq.domain.text import (
+    CLASS_MAX,
+    TEXT_MAX,
+    error_class,
+    error_text,
+    result_json,
+    storable,
+    storable_json,
+)
+from reliq.errors import PermanentError
 
 # Not st.text(): it leaves surrogates out of a mixed alphabet without a word.
 texts = st.lists(st.characters() | st.sampled_from("\0\ud800\udfff\ufffd")).map("".join)
@@ -124,3 +133,37 @@ def test_a_storable_value_comes_back_as_it_was(value: Any) -> None:
 def test_a_payload_that_is_not_json_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match=r"the payload is not JSON .*pass ids, texts"):
         storable_json(value)
+
+
+def test_the_class_of_an_error_is_named_with_its_module_unless_it_is_everybodys() -> None:
+    odd = type("N" * CLASS_MAX, (Exception,), {"__module__": "shop", "__qualname__": "N\0" * 200})
+
+    assert error_class(KeyError("k")) == "KeyError"
+    assert error_class(PermanentError("no")) == "PermanentError"
+    assert error_class(json.JSONDecodeError("no", "", 0)) == "json.decoder.JSONDecodeError"
+    assert error_class(odd()).startswith("shop.N\ufffdN")
+    assert len(error_class(odd())) == CLASS_MAX
+
+
+@given(result=values)
+def test_a_result_is_kept_as_it_is_or_says_why_not(result: Any) -> None:
+    text = result_json(result)
+
+    assert is_storable(text)
+    assert len(text) <= TEXT_MAX
+    assert text == storable_json(result) or list(json.loads(text)) == ["not_kept"]
+
+
+@pytest.mark.parametrize(
+    ("result", "why"),
+    [
+        (datetime(2026, 11, 30, tzinfo=UTC), "this datetime is not"),
+        (float("nan"), "this float is not"),
+        (cycle(), "this list is not"),
+        (10**5000, "this int is not"),
+        ("x" * TEXT_MAX, "this has 4002"),
+    ],
+    ids=["a date", "nan", "a cycle", "a number too long to write", "too long"],
+)
+def test_a_result_that_cannot_be_kept_says_why(result: Any, why: str) -> None:
+    assert why in json.loads(result_json(result))["not_kept"]

@@ -44,6 +44,8 @@ from reliq.domain.event import Delivery
 from reliq.domain.http import check
 from reliq.domain.job import QUEUE_DEFAULT, NewJob
 from reliq.domain.outcome import Outcome
+from reliq.domain.policy import DEFAULT, Policy
+from reliq.domain.retry import RetryTable
 from reliq.domain.signature import SITE
 from reliq.domain.slots import Schedule
 from reliq.errors import PermanentError, TemporaryError
@@ -90,9 +92,20 @@ def app(settings: Settings) -> App:
         "drill.stubborn": stubborn, "drill.sleep": sleep, "drill.burn": burn,
         "drill.block": block, "drill.fail": fail, "drill.exit": leave, "drill.tick": write,
     }  # fmt: skip
+    policies = {
+        kind: Policy(
+            retry=RetryTable(
+                tuple(timedelta(seconds=pause) for pause in one["pauses_s"]), jitter=one["jitter"]
+            )
+        )
+        for kind, one in json.loads(environ.get("DRILL_POLICIES", "{}")).items()
+    }
     return App(
         sources={"drill": Source(signature=SITE, route=route, dedup_key=dedup_key)},
-        handlers={kind: Handler(partial(told, drill, does)) for kind, does in kinds.items()},
+        handlers={
+            kind: Handler(partial(told, drill, does), policy=policies.get(kind, DEFAULT))
+            for kind, does in kinds.items()
+        },
         schedules=[
             Schedule(
                 kind="drill.tick", id=one["id"], when=Pulse(one["every_s"]), missed=one["missed"],

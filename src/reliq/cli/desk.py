@@ -165,7 +165,7 @@ def _read_again(app: "App", event: int, delivery: Delivery) -> "Parsed":
             f"event {event} came from the source {delivery.source!r}, which this App does not "
             f"have (it has: {known}): set RELIQ_APP to the App that has it"
         )
-    parsed = parse(source, delivery)
+    parsed = parse(source, delivery, app.checked)
     if parsed.error is not None:
         said = printable(scrub(parsed.error))
         raise RequestRefused(f"event {event} cannot be read: {said}; nothing was written")

@@ -19,6 +19,7 @@ def presentable(job: Mapping[str, Any]) -> Document:
     return {
         **job,
         "payload": redact(job["payload"]),
+        "result": redact(job["result"]),
         "last_error": _error(job["last_error"]),
         "attempts": [{**each, "error": _error(each["error"])} for each in job["attempts"]],
         "event": None if job["event"] is None else _event(job["event"]),
@@ -83,6 +84,8 @@ def print_job(job: Document) -> None:
     for name, value in _facts(job):
         screen.print(f"  {name:<10}{value}", soft_wrap=True)
     screen.print("  payload   " + _indented(printable(_compact(job["payload"]))), soft_wrap=True)
+    if job["result"] is not None:
+        screen.print("  result    " + _indented(printable(_compact(job["result"]))), soft_wrap=True)
     if job["event"] is not None:
         _print_event(job["event"])
     screen.print("\nwhat happened", style="bold")

@@ -24,6 +24,7 @@ from functools import lru_cache
 from types import NoneType
 from typing import Any, Final, NamedTuple, NewType
 
+from reliq.domain.payload import Fields, plain
 from reliq.domain.text import storable, storable_json
 
 JobId = NewType("JobId", int)
@@ -67,33 +68,44 @@ class NewJob:
     """
     The wish to have a job.
 
+    `payload` is a dict of JSON, or an instance of a dataclass or a pydantic model.
     `key` makes it unique among jobs of its kind for as long as keys are kept (35 days by
-    default); `run_in` is the delay from now, by the database's clock. Jobs of one `group_key` run
-    one at a time, in the order they were enqueued in, also while the first waits for a retry.
+    default); `run_in` is the delay from now, by the database's clock. `queue` and `priority` are
+    those of the kind's policy where the App is known (`App.checked`), and else the defaults. Jobs
+    of one `group_key` run one at a time, in the order they were enqueued in, also while the first
+    waits for a retry.
     """
 
     kind: str
-    payload: Payload = field(default_factory=dict)
+    payload: Fields = field(default_factory=dict)
     key: str | None = None
     run_in: timedelta = timedelta(0)
-    queue: str = QUEUE_DEFAULT
-    priority: int = PRIORITY_DEFAULT
+    queue: str | None = None
+    priority: int | None = None
     group_key: str | None = None
+
+    @property
+    def lane(self) -> tuple[str, int]:
+        """The queue and the priority that it goes to."""
+        return (
+            QUEUE_DEFAULT if self.queue is None else self.queue,
+            PRIORITY_DEFAULT if self.priority is None else self.priority,
+        )
 
 
 _TYPES: Final[tuple[tuple[str, tuple[type, ...]], ...]] = (
     ("kind", (str,)),
-    ("payload", (dict, Mapping)),  # nearly all are a dict, and to ask an abstract class takes long
     ("key", (str, NoneType)),
     ("run_in", (timedelta,)),
-    ("queue", (str,)),
-    ("priority", (int,)),
+    ("queue", (str, NoneType)),
+    ("priority", (int, NoneType)),
     ("group_key", (str, NoneType)),
 )
 
 
 @lru_cache(maxsize=1_000)
-def _is_name(text: str, bytes_max: int = NAME_BYTES_MAX) -> bool:
+def is_name(text: str, bytes_max: int = NAME_BYTES_MAX) -> bool:
+    """Tell whether a text can name a kind, a queue or a group."""
     return storable(text) == text and 0 < len(text.encode()) <= bytes_max
 
 
@@ -114,22 +126,25 @@ def check_job(job: object) -> str:
             raise ValueError(  # noqa: TRY004 - one error for all that is wrong with a job
                 f"the {name} of a job is {allowed[0].__name__}, not {type(value).__name__}"
             )
-    for name, text in (("kind", job.kind), ("queue", job.queue)):
-        if not _is_name(text):
+    queue, priority = job.lane
+    for name, text in (("kind", job.kind), ("queue", queue)):
+        if not is_name(text):
             raise ValueError(
                 f"the {name} of a job is 1 to {NAME_BYTES_MAX} bytes of plain text, "
                 f"not {text[:NAME_BYTES_MAX]!r}"
             )
-    if job.group_key is not None and not _is_name(job.group_key, GROUP_BYTES_MAX):
+    if job.group_key is not None and not is_name(job.group_key, GROUP_BYTES_MAX):
         raise ValueError(
             f"the group_key of a job is 1 to {GROUP_BYTES_MAX} bytes of plain text, "
             f"not {job.group_key[:NAME_BYTES_MAX]!r}"
         )
-    if not 0 <= job.priority <= PRIORITY_LAST:
-        raise ValueError(f"priority is 0 (first) to {PRIORITY_LAST} (last), not {job.priority}")
+    if not 0 <= priority <= PRIORITY_LAST:
+        raise ValueError(f"priority is 0 (first) to {PRIORITY_LAST} (last), not {priority}")
     if not timedelta(0) <= job.run_in <= RUN_IN_MAX:
         raise ValueError(f"run_in is a delay of 0 to {RUN_IN_MAX.days} days, not {job.run_in}")
-    return storable_json(job.payload)
+    # Nearly all are a dict, and to ask an abstract class takes long.
+    is_plain = isinstance(job.payload, dict | Mapping)
+    return storable_json(job.payload if is_plain else plain(job.payload))
 
 
 @dataclass(frozen=True, slots=True)

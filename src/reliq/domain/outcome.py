@@ -8,19 +8,25 @@ settlement in one statement that is guarded by the fence.
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import assert_never
+from typing import Any, assert_never
 
 from reliq.domain.job import RUN_IN_MAX, Claim
-from reliq.domain.retry import RetryPolicy
-from reliq.domain.text import error_text
+from reliq.domain.retry import Retry
+from reliq.domain.text import error_class, error_text, result_json
 from reliq.errors import PermanentError, TemporaryError
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The work is done. A handler that returns None says the same."""
+    """
+    The work is done. A handler that returns None says the same.
+
+    `result` is kept with the job: JSON, and short (see `result_json`).
+    """
+
+    result: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,13 @@ class Succeed:
     """To `succeeded`."""
 
 
+@dataclass(frozen=True, slots=True)
+class SucceedWith:
+    """To `succeeded`, with a result as JSON: a statement of its own, for most jobs have none."""
+
+    result: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requeue:
     """
@@ -90,6 +103,7 @@ class Requeue:
     spends: bool
     error: str | None = None
     status: int | None = None
+    error_class: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,23 +118,32 @@ class Bury:
     ended: str
     error: str
     status: int | None = None
+    error_class: str | None = None
 
 
-Settlement = Succeed | Requeue | Bury
+Settlement = Succeed | SucceedWith | Requeue | Bury
 
 
-def settle(ending: Ending, claim: Claim, policy: RetryPolicy, roll: float) -> Settlement:  # noqa: PLR0911 - a table
+def settle(ending: Ending, claim: Claim, policy: Retry, roll: float) -> Settlement:
     """
     Choose what the queue does about an ending.
 
     `roll` is a fair die in [0, 1). An upstream's Retry-After is a floor that jitter only adds
     to; asked to wait longer than the policy allows, the job is dead rather than early.
     """
-    if isinstance(ending, Raised):
-        ending = Raised(cause(ending.error))
+    if not isinstance(ending, Raised):
+        return _chosen(ending, claim, policy, roll)
+    error = cause(ending.error)
+    chosen = _chosen(Raised(error), claim, policy, roll)
+    if isinstance(chosen, Requeue | Bury):
+        chosen = replace(chosen, error_class=error_class(error))
+    return chosen
+
+
+def _chosen(ending: Ending, claim: Claim, policy: Retry, roll: float) -> Settlement:  # noqa: PLR0911 - a table
     match ending:
-        case Done():
-            return Succeed()
+        case Done(result):
+            return Succeed() if result is None else SucceedWith(result_json(result))
         case Again(after):
             return Requeue(after=max(after, timedelta(0)), ended="again", spends=False)
         case Stopped():
@@ -162,7 +185,7 @@ def cause(error: BaseException) -> BaseException:
 
 def _retry(
     claim: Claim,
-    policy: RetryPolicy,
+    policy: Retry,
     roll: float,
     *,
     ended: str,
@@ -183,7 +206,7 @@ def _retry(
 def blames_upstream(settlement: Settlement) -> bool | None:
     """Tell whether an attempt speaks against its upstream, for it (False), or of neither (None)."""
     match settlement:
-        case Succeed():
+        case Succeed() | SucceedWith():
             return False
         case Requeue(ended="failed" | "timed_out") | Bury(reason="attempts" | "retry_after"):
             return True

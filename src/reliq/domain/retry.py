@@ -4,10 +4,10 @@ How long to wait after an attempt that failed, and when to stop trying.
 `delay(n) = min(cap / (1 + j), base · 2^(n-1)) · uniform(1 - j, 1 + j)`, n the attempt that
 failed. Dividing the cap before spreading keeps every delay at or below the cap *and* spread
 out, at the cap too. With the defaults the seven pauses between eight attempts last about
-21 minutes in all (10 + 20 + … + 640 s = 1,270 s).
+21 minutes in all (10 + 20 + … + 640 s = 1,270 s). Or the pauses are written down, in a table.
 """
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from math import log2
 
@@ -51,3 +51,36 @@ class RetryPolicy:
         """All pauses of a job that fails to the end, without jitter."""
         pauses = (self.delay(n, 0.5) for n in range(1, self.attempts_max))
         return sum(pauses, timedelta(0))
+
+
+@dataclass(frozen=True, slots=True)
+class RetryTable:
+    """
+    The pauses of one kind of job, written down: one more attempt than there are pauses.
+
+    `jitter` and `retry_after_max` as of `RetryPolicy`.
+    """
+
+    pauses: tuple[timedelta, ...]
+    _: KW_ONLY
+    jitter: float = 0.1
+    retry_after_max: timedelta = timedelta(hours=24)
+
+    def __post_init__(self) -> None:
+        if not self.pauses or min(self.pauses) <= timedelta(0):
+            raise ValueError(f"a table of pauses has one or more, each above 0, not {self.pauses}")
+        if not 0 <= self.jitter < 1:
+            raise ValueError(f"jitter is a share in [0, 1), not {self.jitter}")
+
+    @property
+    def attempts_max(self) -> int:
+        """The first attempt, and one after each pause."""
+        return len(self.pauses) + 1
+
+    def delay(self, attempt: int, roll: float) -> timedelta:
+        """Return the pause after attempt `attempt` (from 1) failed; `roll` is a die in [0, 1)."""
+        plain = self.pauses[min(attempt, len(self.pauses)) - 1]
+        return plain * (1 - self.jitter + 2 * self.jitter * roll)
+
+
+Retry = RetryPolicy | RetryTable

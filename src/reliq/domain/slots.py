@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, get_args
 
-from reliq.domain.job import PRIORITY_DEFAULT, QUEUE_DEFAULT, NewJob, Payload
+from reliq.domain.job import NewJob, Payload
 from reliq.domain.text import storable_json
 from reliq.domain.when import Every, When
 
@@ -75,8 +75,8 @@ class Schedule:
     when: When
     id: str = ""
     payload: Payload = field(default_factory=dict)
-    queue: str = QUEUE_DEFAULT
-    priority: int = PRIORITY_DEFAULT
+    queue: str | None = None
+    priority: int | None = None
     missed: Missed = "latest"
     age_max: timedelta = timedelta(hours=24)
 
@@ -88,7 +88,7 @@ class Schedule:
                 f"{where} of kind {self.kind!r}: name both, "
                 "in at most 200 printable characters without spaces and '@'"
             )
-        if not 0 <= self.priority <= PRIORITY_LAST:
+        if self.priority is not None and not 0 <= self.priority <= PRIORITY_LAST:
             raise ValueError(f"{where}: priority={self.priority}: use 0 (first) to 9 (last)")
         if self.missed not in get_args(Missed):
             raise ValueError(f"{where}: missed={self.missed!r}: use one of 'latest', 'all', 'none'")

@@ -13,7 +13,10 @@ from typing import Any, Final
 from reliq.domain.redact import scrub
 
 TEXT_MAX: Final = 4_000
-"""Characters of an error text that are kept."""
+"""Characters of an error text that are kept, and of a result's JSON."""
+
+CLASS_MAX: Final = 200
+"""Characters of the name of an error's class."""
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _UNSTORABLE_JSON = re.compile("[\ud800-\udfff]|\\\\u0000")
@@ -43,6 +46,31 @@ def error_text(error: BaseException | str) -> str:
             text = f"{type(error).__name__}: (its message raised {type(unreadable).__name__})"
     text = scrub(storable(text[: TEXT_MAX * 4]))
     return text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX - 1]}…"
+
+
+def error_class(error: BaseException) -> str:
+    """Name an error's class, as `httpx.ConnectTimeout`; Python's and reliq's own go without module."""
+    kind = type(error)
+    is_own = kind.__module__ in {"builtins", "reliq.errors"}
+    name = kind.__qualname__ if is_own else f"{kind.__module__}.{kind.__qualname__}"
+    return storable(name[:CLASS_MAX])
+
+
+def result_json(result: Any) -> str:
+    """
+    Encode what a handler answered, or else why it is not kept: the work is done all the same.
+
+    A result that is no JSON, or too long, becomes `{"not_kept": "why"}`.
+    """
+    try:
+        text = storable_json(result)
+    except ValueError:
+        why = f"a result is JSON, and this {type(result).__name__} is not"
+    else:
+        if len(text) <= TEXT_MAX:
+            return text
+        why = f"a result has at most {TEXT_MAX} characters of JSON, and this has {len(text)}"
+    return storable_json({"not_kept": why})
 
 
 def storable_json(value: Any) -> str:

@@ -51,6 +51,7 @@ class Desk:
             raise RequestRefused(f"there is no job {job_id}")
         [job] = found
         job["payload"] = json.loads(job["payload"])
+        job["result"] = None if job["result"] is None else json.loads(job["result"])
         job["attempts"] = await self._fetch("show_attempts", job_id)
         job["event"] = None if job["event_id"] is None else await self.show_event(job["event_id"])
         return job

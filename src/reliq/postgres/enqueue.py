@@ -19,6 +19,7 @@ from reliq.domain.job import (
     Payload,
     check_job,
 )
+from reliq.domain.payload import Fields
 from reliq.postgres.failures import translated
 from reliq.postgres.pool import Connection
 from reliq.postgres.queries import query
@@ -35,7 +36,7 @@ _COPIED: Final = ("id", "kind", "payload", "key", "run_at", "queue", "priority")
 async def enqueue(
     connection: Connection | asyncpg.Pool,
     kind: str,
-    payload: Payload | None = None,
+    payload: Fields | None = None,
     *,
     key: str | None = None,
     run_in: timedelta = timedelta(0),
@@ -59,15 +60,15 @@ async def enqueue(
 
     """
     job = NewJob(
-        kind=kind, payload=payload or {}, key=key, run_in=run_in, queue=queue, priority=priority,
-        group_key=group_key,
+        kind=kind, payload={} if payload is None else payload, key=key, run_in=run_in,
+        queue=queue, priority=priority, group_key=group_key,
     )  # fmt: skip
     return await enqueue_job(connection, job)
 
 
 async def enqueue_job(connection: Any, job: NewJob, key_ttl: timedelta = KEY_TTL) -> Enqueued:
     """Do the same for a job already described."""
-    payload, when = check_job(job), (job.run_in, job.queue, job.priority)
+    payload, when = check_job(job), (job.run_in, *job.lane)
     with translated():
         if job.key is None and job.group_key is None:
             text = query("insert_job").text
@@ -123,8 +124,7 @@ async def _copy(connection: Connection, jobs: Sequence[NewJob]) -> list[Enqueued
     await connection.copy_records_to_table(
         "jobs", schema_name="reliq", columns=_COPIED,
         records=(
-            (job_id, job.kind, check_job(job), f"job:{job_id}", now + job.run_in, job.queue,
-             job.priority)
+            (job_id, job.kind, check_job(job), f"job:{job_id}", now + job.run_in, *job.lane)
             for job_id, job in zip(ids, jobs, strict=True)
         ),
     )  # fmt: skip
@@ -156,8 +156,8 @@ def columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
         payloads,
         [_key(job) for job in jobs],
         [job.run_in for job in jobs],
-        [job.queue for job in jobs],
-        [job.priority for job in jobs],
+        [job.lane[0] for job in jobs],
+        [job.lane[1] for job in jobs],
         [job.group_key for job in jobs],
     )
 

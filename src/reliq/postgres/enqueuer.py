@@ -8,8 +8,9 @@ from datetime import timedelta
 import anyio
 import asyncpg
 
-from reliq.domain.job import PRIORITY_DEFAULT, QUEUE_DEFAULT, Enqueued, NewJob, Payload
+from reliq.domain.job import PRIORITY_DEFAULT, QUEUE_DEFAULT, Enqueued, NewJob
 from reliq.domain.outcome import cause
+from reliq.domain.payload import Fields
 from reliq.postgres.enqueue import enqueue, enqueue_many
 from reliq.postgres.failures import translated
 from reliq.postgres.listen import Bell
@@ -26,7 +27,7 @@ class Enqueuer:
     async def enqueue(
         self,
         kind: str,
-        payload: Payload | None = None,
+        payload: Fields | None = None,
         *,
         key: str | None = None,
         run_in: timedelta = timedelta(0),

@@ -13,7 +13,15 @@ import structlog
 
 from reliq.domain.job import Claim, Enqueued, Fence, JobId, NewJob, WorkerName
 from reliq.domain.lanes import Lane, Lanes, Position
-from reliq.domain.outcome import Bury, Requeue, Settlement, Succeed, blames_upstream, fingerprint
+from reliq.domain.outcome import (
+    Bury,
+    Requeue,
+    Settlement,
+    Succeed,
+    SucceedWith,
+    blames_upstream,
+    fingerprint,
+)
 from reliq.errors import LeaseLost, StoreError
 from reliq.ports import Held, Reaped, Settled
 from reliq.postgres.enqueue import enqueue_job
@@ -134,6 +142,12 @@ class PostgresQueue:
         if done := [claim for claim, what in settlements if isinstance(what, Succeed)]:
             rows = await self._fetch("settle_succeeded", *_pairs(done))
             kept |= {row["id"] for row in rows}
+        if told := [(claim, what) for claim, what in settlements if isinstance(what, SucceedWith)]:
+            results = [what.result for _, what in told]
+            rows = await self._fetch(
+                "settle_with_result", *_pairs([claim for claim, _ in told]), results
+            )
+            kept |= {row["id"] for row in rows}
         if back := [(claim, what) for claim, what in settlements if isinstance(what, Requeue)]:
             rows = await self._fetch(
                 "settle_queued",
@@ -142,6 +156,7 @@ class PostgresQueue:
                 [what.ended for _, what in back],
                 [what.error for _, what in back],
                 [what.status for _, what in back],
+                [what.error_class for _, what in back],
             )
             kept |= {row["id"] for row in rows}
         if dead := [(claim, what) for claim, what in settlements if isinstance(what, Bury)]:
@@ -155,6 +170,7 @@ class PostgresQueue:
                 [fingerprint(what.error) for _, what in dead],
                 self.alerts,
                 self.alert_window,
+                [what.error_class for _, what in dead],
             )
             kept |= {row["id"] for row in rows}
             alerts = {row["id"]: row["alert_id"] for row in rows if row["alert_id"]}

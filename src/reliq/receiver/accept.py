@@ -65,6 +65,7 @@ class Intake:
     inbox: Inbox
     body_max: int
     bell: Callable[[], None] = lambda: None
+    checked: Callable[[NewJob], NewJob] = lambda job: job
 
     @classmethod
     def of(
@@ -92,7 +93,8 @@ class Intake:
         if problems:
             raise ConfigInvalid(problems)
         return cls(
-            sources=app.sources, secrets=secrets, inbox=inbox, body_max=body_max, bell=bell
+            sources=app.sources, secrets=secrets, inbox=inbox, body_max=body_max, bell=bell,
+            checked=app.checked,
         )  # fmt: skip
 
     def limit(self, source: str) -> int | None:
@@ -135,7 +137,7 @@ class Intake:
         verdict = verify(source.signature, self.secrets[delivery.source], delivery)
         if isinstance(verdict, Refused):
             return verdict
-        parsed = parse(source, delivery)
+        parsed = parse(source, delivery, self.checked)
         return NewEvent(
             source=delivery.source,
             dedup_key=parsed.dedup_key,
@@ -146,9 +148,13 @@ class Intake:
         )
 
 
-def parse(source: Source, delivery: Delivery) -> Parsed:
+def parse(
+    source: Source, delivery: Delivery, checked: Callable[[NewJob], NewJob] = lambda job: job
+) -> Parsed:
     """
     Ask a source's code for dedup key and jobs; whatever it raises becomes `error`.
+
+    `checked` is the App's: a job that does not fit its kind's model is an error, too.
 
     A key is kept when only the jobs fail, so that the unreadable event is still stored once.
     An empty key is none: else all deliveries without an id would be one event.
@@ -159,7 +165,7 @@ def parse(source: Source, delivery: Delivery) -> Parsed:
         jobs = list(source.route(delivery))
         for job in jobs:
             check_job(job)
-        return Parsed(key, jobs)
+        return Parsed(key, [checked(job) for job in jobs])
     except Exception as error:  # noqa: BLE001 - any bug of a source must not lose the event
         return Parsed(key, (), error_text(error))
 

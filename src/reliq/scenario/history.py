@@ -65,6 +65,14 @@ class ScheduleTerms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableTerms:
+    """A kind's own pauses, and by which share they are spread."""
+
+    pauses_s: tuple[float, ...]
+    jitter: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """
     What the product was set to, in real seconds, and what the machine added.
@@ -87,14 +95,22 @@ class Terms:
     store_deadline_s: float = 5.0
     concurrency: int = 1
     schedules: tuple[ScheduleTerms, ...] = ()
+    policies: Mapping[str, TableTerms] = field(default_factory=dict)
 
-    def pause(self, attempt: int) -> tuple[float, float]:
+    def pause(self, attempt: int, kind: str = "") -> tuple[float, float]:
         """Return the shortest and the longest pause after attempt `attempt` failed."""
-        middle = min(
-            self.retry_cap_s / (1 + self.retry_jitter),
-            self.retry_base_s * 2.0 ** min(attempt - 1, 60),
-        )
-        return middle * (1 - self.retry_jitter), middle * (1 + self.retry_jitter)
+        jitter = self.jitter(kind)
+        if table := self.policies.get(kind):
+            middle = table.pauses_s[min(attempt, len(table.pauses_s)) - 1]
+        else:
+            middle = min(
+                self.retry_cap_s / (1 + jitter), self.retry_base_s * 2.0 ** min(attempt - 1, 60)
+            )
+        return middle * (1 - jitter), middle * (1 + jitter)
+
+    def jitter(self, kind: str = "") -> float:
+        """Return the share by which the pauses of a kind are spread."""
+        return self.policies[kind].jitter if kind in self.policies else self.retry_jitter
 
     def plain(self) -> dict[str, Any]:
         """Return them as plain values, for the heading of a history."""
@@ -104,7 +120,11 @@ class Terms:
     def of(cls, plain: Mapping[str, Any]) -> "Terms":
         """Read what `plain` wrote."""
         schedules = tuple(ScheduleTerms(**one) for one in plain.get("schedules", ()))
-        return cls(**{**plain, "schedules": schedules})
+        policies = {
+            kind: TableTerms(pauses_s=tuple(one["pauses_s"]), jitter=one["jitter"])
+            for kind, one in plain.get("policies", {}).items()
+        }
+        return cls(**{**plain, "schedules": schedules, "policies": policies})
 
 
 @dataclass(frozen=True, slots=True)

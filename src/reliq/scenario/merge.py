@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from reliq.scenario.history import Entry, History, ScheduleTerms, Terms, in_order
+from reliq.scenario.history import Entry, History, ScheduleTerms, TableTerms, Terms, in_order
 from reliq.scenario.model import Scenario
 
 
@@ -59,5 +59,12 @@ def terms(scenario: Scenario, slack_s: float) -> Terms:
             )
             for schedule in scenario.system.schedules
         ),
+        policies={
+            kind: TableTerms(
+                pauses_s=tuple(scenario.scaled(pause).total_seconds() for pause in table.pauses),
+                jitter=table.jitter,
+            )
+            for kind, table in scenario.system.policies.items()
+        },
         slack_s=slack_s,
     )

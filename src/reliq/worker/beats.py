@@ -90,7 +90,7 @@ class Scheduling:
             return
         now = await self.slots.database_now()
         due = {
-            slot.key: schedule.job(slot)
+            slot.key: self.app.checked(schedule.job(slot))
             for schedule in self.app.schedules
             for slot in due_slots(schedule, now=now, tolerance=self.beat * 3)
         }

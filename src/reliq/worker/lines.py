@@ -8,7 +8,7 @@ import structlog
 
 from reliq.app import ALERT_KIND
 from reliq.domain.job import JobId
-from reliq.domain.outcome import Bury, Requeue, Settlement, Succeed
+from reliq.domain.outcome import Bury, Requeue, Settlement, Succeed, SucceedWith
 from reliq.logs import info_each
 from reliq.worker.hand import Attempt, now_s
 
@@ -47,9 +47,15 @@ def _facts(attempt: Attempt, settlement: Settlement) -> tuple[object, ...]:
         claim.job_id, claim.kind, claim.attempt, claim.fence, _word(settlement),
         round(claim.waited.total_seconds(), 3),
         round((attempt.ended_at_s or now_s()) - attempt.started_at_s, 3),
-        None if isinstance(settlement, Succeed) else settlement.error,
+        None if isinstance(settlement, Succeed | SucceedWith) else settlement.error,
         attempt.where,
     )  # fmt: skip
+
+
+def result_after_commit(attempt: Attempt) -> None:
+    """Tell of a result that came after the handler's transaction had settled its job."""
+    job_id, fence = attempt.claim.held
+    log.warning("attempt.result_after_commit", job_id=job_id, fence=fence)
 
 
 def raised_after_commit(attempt: Attempt, error: str) -> None:
@@ -70,7 +76,7 @@ def lease_lost(attempt: Attempt, why: str) -> None:
 
 def _word(settlement: Settlement) -> str:
     match settlement:
-        case Succeed():
+        case Succeed() | SucceedWith():
             return "succeeded"
         case Requeue(ended=ended):
             return ended

@@ -33,11 +33,12 @@ from reliq.domain.outcome import (
     Succeed,
     TimedOut,
 )
+from reliq.domain.payload import PayloadModel
 from reliq.domain.text import error_text
 from reliq.errors import LeaseLost
 from reliq.ports import Queue
 from reliq.worker.hand import Attempt, Cut, now_s
-from reliq.worker.lines import attempts_ended, raised_after_commit
+from reliq.worker.lines import attempts_ended, raised_after_commit, result_after_commit
 
 _LIBRARY: Final = re.compile(
     rf"site-packages|[/\\\\]python3\.\d+[/\\\\]|\.pyx$|^<|^{re.escape(str(Path(__file__).parents[1]))}"
@@ -54,6 +55,7 @@ class Known(NamedTuple):
     is_async: bool
     limit: timedelta
     limit_s: float
+    model: PayloadModel | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,19 +95,23 @@ class Runner:
             attempts_ended([(attempt, Succeed())])
             if isinstance(ending, Raised):
                 raised_after_commit(attempt, error_text(ending.error))
+            elif isinstance(ending, Done) and ending.result is not None:
+                result_after_commit(attempt)
             return None
         return _judged(attempt, ending, known.limit)
 
     def _learn(self, kind: str) -> "Known":
         handler = self.app.handler(kind)
         limit = handler.time_limit or self.time_limit
-        known = Known(handler.run, _is_async(handler.run), limit, limit.total_seconds())
+        known = Known(
+            handler.run, _is_async(handler.run), limit, limit.total_seconds(), handler.model
+        )
         self._known[kind] = known
         return known
 
     async def _ending(self, known: "Known", attempt: Attempt) -> Ending:
         try:
-            job = Job.of(attempt.claim, partial(self._transaction, attempt))
+            job = Job.of(attempt.claim, partial(self._transaction, attempt), known.model)
             answer = (
                 known.run(job) if known.is_async else await self._in_thread(known.run, job, attempt)
             )
@@ -117,7 +123,7 @@ class Runner:
             return Raised(error)  # the handler raised it by itself
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an ending
             return Raised(error)
-        return answer if isinstance(answer, Again | GiveUp) else Done()
+        return answer if isinstance(answer, Done | Again | GiveUp) else Done()
 
     async def _in_thread(self, run: Run, job: Job, attempt: Attempt) -> Answer:
         """Run a plain function in a thread, which a time limit can only abandon."""

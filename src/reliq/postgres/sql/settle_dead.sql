@@ -9,6 +9,7 @@
 --   $7  fingerprints  text[]
 --   $8  alerts        boolean
 --   $9  window        interval
+--   $10 classes       text[]
 --
 -- An alert is a job of kind `alert`, keyed by (kind, fingerprint, window of time): one alert
 -- for many jobs that die of one error. An alert that dies makes no alert.
@@ -27,9 +28,9 @@ with buried as (
 ),
 recorded as (
   insert into reliq.attempts
-    (job_id, fence, attempt, kind, worker, started_at, ended, buried, error, status)
+    (job_id, fence, attempt, kind, worker, started_at, ended, buried, error, status, error_class)
   select (job).id, (job).fence, (job).attempt, (job).kind, (job).worker, (job).claimed_at,
-         ($4::text[])[n], true, (job).last_error, ($6::int[])[n]
+         ($4::text[])[n], true, (job).last_error, ($6::int[])[n], ($10::text[])[n]
   from buried
 )
 select (job).id,

@@ -6,6 +6,7 @@
 --   $4  ended     text[]
 --   $5  errors    text[]
 --   $6  statuses  integer[]
+--   $7  classes   text[]
 --
 -- What ended `again` or `handed_back` gives its attempt back. A hand-back tells nothing about
 -- the job, so it does not end a row of lost leases. The attempt is recorded in the statement.
@@ -28,9 +29,9 @@ with moved as (
 ),
 recorded as (
   insert into reliq.attempts
-    (job_id, fence, attempt, kind, worker, started_at, ended, error, status)
+    (job_id, fence, attempt, kind, worker, started_at, ended, error, status, error_class)
   select id, fence, attempt + (($4::text[])[n] in ('again', 'handed_back'))::int, kind, worker,
-         claimed_at, ($4::text[])[n], ($5::text[])[n], ($6::int[])[n]
+         claimed_at, ($4::text[])[n], ($5::text[])[n], ($6::int[])[n], ($7::text[])[n]
   from moved
 )
 select id from moved;

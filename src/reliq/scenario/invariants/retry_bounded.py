@@ -34,6 +34,8 @@ def check(history: History) -> Iterator[Violation | None]:
 
 
 def _bound(claim: Entry, history: History) -> int:
+    if table := history.terms.policies.get(claim.a.get("kind", "")):
+        return len(table.pauses_s) + 1
     bound: int = claim.a.get("attempts_max", history.terms.attempts_max)
     return bound
 

@@ -1,7 +1,7 @@
 """
 Pauses are spread evenly, so that jobs that failed together do not come back together.
 
-Judged per attempt number with 30 pauses or more: the Kolmogorov-Smirnov distance between their
+Judged per kind and attempt number with 30 pauses or more: the Kolmogorov-Smirnov distance between their
 shares of the middle pause and the even spread from 1 - jitter to 1 + jitter. If the spread is
 even, sqrt(n) times the distance is above c with a chance of about 2 exp(-2 c^2) (Kolmogorov 1933;
 Smirnov 1948, table for estimating the goodness of fit); c = 1.95 makes that one in a thousand.
@@ -22,14 +22,14 @@ CRITICAL: Final = 1.95
 
 
 def check(history: History) -> Iterator[Violation | None]:
-    """Judge every attempt number after which 30 pauses or more were planned."""
+    """Judge every kind and attempt number after which 30 pauses or more were planned."""
     terms, heard = history.terms, Heard(history)
-    pauses: dict[int, list[Entry]] = defaultdict(list)
+    pauses: dict[tuple[str, int], list[Entry]] = defaultdict(list)
     for made, _ in history.waits():
         if made.e == "failed" and not heard.retry_after_s(made):
-            pauses[made.a["attempt"]].append(made)
-    for attempt, found in sorted(pauses.items()):
-        low_s, high_s = terms.pause(attempt)
+            pauses[made.a.get("kind", ""), made.a["attempt"]].append(made)
+    for (kind, attempt), found in sorted(pauses.items()):
+        low_s, high_s = terms.pause(attempt, kind)
         if len(found) < PAUSES_MIN or high_s <= low_s:
             continue
         shares = sorted((planned_s(x) - low_s) / (high_s - low_s) for x in found)

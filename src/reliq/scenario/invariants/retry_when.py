@@ -24,9 +24,10 @@ def check(history: History) -> Iterator[Violation | None]:
     for made, claim in history.waits():
         if made.e != "failed":
             continue
-        low_s, high_s = terms.pause(made.a["attempt"])
+        kind = made.a.get("kind", "")
+        low_s, high_s = terms.pause(made.a["attempt"], kind)
         floor_s = heard.retry_after_s(made)
-        high_s = max(high_s, floor_s * (1 + terms.retry_jitter))
+        high_s = max(high_s, floor_s * (1 + terms.jitter(kind)))
         low_s = max(low_s, floor_s if heard.is_certain(made) else 0.0)
         if low_s - ROUNDING_S <= planned_s(made) <= high_s + ROUNDING_S:
             yield left_lying(takers, made, claim, history.entries[-1].t)

@@ -43,6 +43,13 @@ class Backoff(Strict):
     jitter: float = Field(default=0.2, ge=0, lt=1)
 
 
+class Table(Strict):
+    """A kind's own policy: its pauses, in product time, and one attempt more than there are."""
+
+    pauses: list[Real] = Field(min_length=1)
+    jitter: float = Field(default=0.1, ge=0, lt=1)
+
+
 class Config(Strict):
     """
     Settings of the product, in product time.
@@ -99,5 +106,6 @@ class System(Strict):
     receiver: Processes = Processes()
     worker: Processes = Processes()
     config: Config = Config()
+    policies: dict[str, Table] = Field(default={}, description="of kinds of the drill")
     upstream: list[Rule] = []
     schedules: list[Schedule] = []

@@ -33,6 +33,13 @@ def settings(scenario: Scenario) -> dict[str, str]:
         }
         for schedule in scenario.system.schedules
     ]  # fmt: skip
+    policies = {
+        kind: {
+            "pauses_s": [scenario.scaled(pause).total_seconds() for pause in table.pauses],
+            "jitter": table.jitter,
+        }
+        for kind, table in scenario.system.policies.items()
+    }
     return {
         **{
             name: format_duration(_microseconds(scenario.scaled(it))) for name, it in scaled.items()
@@ -44,6 +51,7 @@ def settings(scenario: Scenario) -> dict[str, str]:
         "RELIQ_LOG": "json",
         "DRILL_POINTS": ",".join(points),
         "DRILL_SCHEDULES": json.dumps(schedules),
+        "DRILL_POLICIES": json.dumps(policies),
     }
 
 
