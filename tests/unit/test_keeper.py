@@ -1,7 +1,7 @@
 """Leases are kept, or their handlers stopped in time, whatever the store does."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import anyio
@@ -21,22 +21,22 @@ LEASE_S = 0.6
 
 
 class Keeping:
-    async def renew_leases(self, held: Sequence[Held]) -> frozenset[JobId]:
-        return frozenset(job_id for job_id, _ in held)
+    async def renew_leases(self, held: Sequence[Held]) -> Mapping[JobId, bool]:
+        return {job_id: False for job_id, _ in held}
 
 
 class Refusing:
-    async def renew_leases(self, held: Sequence[Held]) -> frozenset[JobId]:
-        return frozenset()
+    async def renew_leases(self, held: Sequence[Held]) -> Mapping[JobId, bool]:
+        return {}
 
 
 class Away:
-    async def renew_leases(self, held: Sequence[Held]) -> frozenset[JobId]:
+    async def renew_leases(self, held: Sequence[Held]) -> Mapping[JobId, bool]:
         raise StoreUnavailable("away")
 
 
 class BlackHole:
-    async def renew_leases(self, held: Sequence[Held]) -> frozenset[JobId]:
+    async def renew_leases(self, held: Sequence[Held]) -> Mapping[JobId, bool]:
         await anyio.sleep_forever()
         raise AssertionError
 
@@ -142,7 +142,7 @@ async def test_the_connection_is_open_before_the_first_lease_needs_it():
     asked: list[Sequence[Held]] = []
 
     class Counting(Keeping):
-        async def renew_leases(self, held: Sequence[Held]) -> frozenset[JobId]:
+        async def renew_leases(self, held: Sequence[Held]) -> Mapping[JobId, bool]:
             asked.append(held)
             return await super().renew_leases(held)
 

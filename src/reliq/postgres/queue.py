@@ -147,11 +147,17 @@ class PostgresQueue:
         rows = await self._fetch("find_unknown_kinds", list(self.attempts_max))
         return {row["kind"]: row["jobs"] for row in rows}
 
-    async def renew_leases(self, held: Sequence[Held]) -> frozenset[JobId]:
+    async def find_cancelled(self, held: Sequence[Held]) -> frozenset[JobId]:
+        """Tell which of the jobs that are held here somebody wants to be cancelled."""
+        ids, fences = [job_id for job_id, _ in held], [fence for _, fence in held]
+        rows = await self._fetch("find_cancelled", ids, fences)
+        return frozenset(row["id"] for row in rows)
+
+    async def renew_leases(self, held: Sequence[Held]) -> Mapping[JobId, bool]:
         """Lengthen leases in one statement; what is not returned is lost."""
         ids, fences = [job_id for job_id, _ in held], [fence for _, fence in held]
         rows = await self._fetch("renew_leases", ids, fences, self.lease)
-        return frozenset(row["id"] for row in rows)
+        return {row["id"]: row["cancelled"] for row in rows}
 
     async def reap_jobs(self) -> Sequence[Reaped]:
         """Give back or bury the jobs of ended leases."""
