@@ -86,6 +86,10 @@ class Queue(Protocol):
         """Do what follows an ending and was not done, because a worker died in between."""
         ...
 
+    async def find_cancelled(self, held: Sequence[Held]) -> frozenset[JobId]:
+        """Tell which of the jobs that are held here somebody wants to be cancelled."""
+        ...
+
     async def find_unknown_kinds(self) -> Mapping[str, int]:
         """Name the kinds that have due jobs and no handler here."""
         ...
@@ -98,8 +102,12 @@ class Queue(Protocol):
 class Leases(Protocol):
     """What the keeper needs."""
 
-    async def renew_leases(self, held: Sequence[Held]) -> frozenset[JobId]:
-        """Lengthen leases; a job that is not returned is lost."""
+    async def renew_leases(self, held: Sequence[Held]) -> Mapping[JobId, bool]:
+        """
+        Lengthen leases; a job that is not returned is lost.
+
+        True stands beside one that is to be cancelled, whose lease is no longer lengthened.
+        """
         ...
 
 

@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 
 from reliq.cli import main
+from reliq.postgres.migrate import migrations
 from reliq.settings import environment
 
 APP = """
@@ -144,7 +145,16 @@ def test_a_command_refuses_a_wrong_configuration_with_every_problem(setting):
 
 
 @pytest.mark.parametrize(
-    "command", [["migrate"], ["failed"], ["show", "1"], ["retry", "1"], ["prune"], ["doctor"]]
+    "command",
+    [
+        ["migrate"],
+        ["failed"],
+        ["show", "1"],
+        ["retry", "1"],
+        ["cancel", "1"],
+        ["prune"],
+        ["doctor"],
+    ],
 )
 def test_a_database_that_is_away_exits_with_75_and_one_line(reliq, setting, command):
     setting(DATABASE_URL="postgresql://reliq:hunter2@127.0.0.1:1/reliq")
@@ -163,7 +173,8 @@ def test_a_schema_that_is_not_current_is_refused_with_what_to_do(reliq, sql):
 
     code, _, err = reliq("failed")
 
-    assert (code, err) == (1, "reliq: 0001_first_tables not applied: run `reliq migrate`\n")
+    lacking = ", ".join(each.name for each in migrations())
+    assert (code, err) == (1, f"reliq: {lacking} not applied: run `reliq migrate`\n")
 
 
 @pytest.mark.parametrize(
@@ -315,6 +326,34 @@ def test_retry_refuses_a_job_that_is_not_dead(reliq, sql):
     assert err == f"reliq: job {job} is queued: only a dead job can be made anew\n"
 
 
+# -- cancel -------------------------------------------------------------------------------
+
+
+def test_cancel_says_of_each_job_what_becomes_of_it_and_show_says_who_asked(reliq, sql):
+    waiting, running = (sql("select job_id from reliq.enqueue('order')") for _ in range(2))
+    sql("update reliq.jobs set state = 'running', ready = false where id = $1", running)
+
+    code, out, err = reliq("cancel", running, waiting, "--by", "ada", "--why", "sent twice")
+
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        f"job {waiting} is cancelled",
+        f"job {running} runs: its worker is told to stop it, and it will not run again",
+    ]
+    assert re.search(r"cancel +asked for 2.*Z by ada: sent twice\n", reliq("show", waiting)[1])
+    assert json.loads(reliq("show", running, "--json")[1])["cancel_requested_by"] == "ada"
+
+
+def test_cancel_refuses_what_has_ended_and_does_the_rest(reliq, sql):
+    waiting, dead = sql("select job_id from reliq.enqueue('order')"), make_dead(sql)
+
+    code, out, err = reliq("cancel", waiting, dead, 12345)
+
+    assert (code, out) == (1, f"job {waiting} is cancelled\n")
+    assert err == f"reliq: job {dead} is dead: too late; there is no job 12345\n"
+    assert sql("select state from reliq.jobs where id = $1", dead) == "dead"
+
+
 # -- replay -------------------------------------------------------------------------------
 
 
@@ -425,7 +464,7 @@ def test_five_migrations_at_once_leave_one_schema(dsn, sql, setting):
     assert [process.returncode for process in processes] == [0] * 5, ended
     outs = sorted(out for out, _ in ended)
     assert [out.split()[0] for out in outs] == ["applied", "the", "the", "the", "the"]
-    assert sql("select count(*) = max(number) from reliq.migrations") is True
+    assert sql("select count(*) from reliq.migrations") == len(migrations())
 
 
 def test_a_database_with_an_edited_migration_is_refused(reliq, sql):

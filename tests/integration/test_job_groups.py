@@ -281,3 +281,25 @@ async def test_a_group_that_makes_no_sense_is_refused_in_words(pool, group):
 async def test_the_sql_function_refuses_a_group_in_words(pool):
     with pytest.raises(asyncpg.InvalidParameterValueError, match="has 1 to 512 bytes, not 513"):
         await pool.fetch("select reliq.enqueue('job', group_key => repeat('g', 513))")
+
+
+async def test_a_head_that_is_cancelled_lets_the_next_follow(pool, queue):
+    first, second, third = await put(pool, "a", "a", "a")
+
+    await pool.fetchval("select reliq.cancel($1, 'me')", first)
+
+    [head] = await queue.claim_jobs(10)
+    assert head.job_id == second
+    await pool.fetchval("select reliq.cancel($1, 'me')", second)
+    await end(queue, head, failed(after=60))
+    assert await claimed(queue) == [third]
+
+
+async def test_one_that_waits_behind_the_head_can_be_cancelled(pool, queue):
+    _first, second, third = await put(pool, "a", "a", "a")
+    [head] = await queue.claim_jobs(10)
+
+    assert await pool.fetchval("select reliq.cancel($1, 'me')", second) == "cancelled"
+
+    await end(queue, head)
+    assert await claimed(queue) == [third]

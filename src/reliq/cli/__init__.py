@@ -39,6 +39,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "failed": "desk",
     "show": "desk",
     "retry": "desk",
+    "cancel": "desk",
     "replay": "desk",
     "prune": "desk",
     "limit": "limits",

@@ -11,7 +11,7 @@ import typer
 from reliq.cli.screen import plural, print_entry, print_json, words
 from reliq.domain.duration import parse_duration
 from reliq.domain.event import Delivery
-from reliq.domain.job import EventId, JobId
+from reliq.domain.job import EventId, JobId, State
 from reliq.domain.redact import printable, scrub
 from reliq.errors import RequestRefused
 
@@ -46,6 +46,10 @@ Since = Annotated[
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="At most so many, newest first.")]
 By = Annotated[str | None, typer.Option(help="Who asks; your login name unless given.")]
 Reason = Annotated[str, typer.Option(help="Why, for those who look at the job later.")]
+Jobs = Annotated[
+    list[int], typer.Argument(metavar="ID...", min=1, max=ID_MAX, help="The jobs' numbers.")
+]
+Why = Annotated[str, typer.Option("--why", help="Why, for those who look at the job later.")]
 Force = Annotated[bool, typer.Option("--force", help="Make new jobs even where they exist.")]
 At = Annotated[timedelta, typer.Option(parser=_duration, metavar="TIME", help="As 30s or 5m.")]
 Age = Annotated[
@@ -56,7 +60,7 @@ Age = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this group."""
-    for command in (failed, show, retry, replay, prune, migrate):
+    for command in (failed, show, retry, cancel, replay, prune, migrate):
         app.command()(command)
 
 
@@ -123,6 +127,28 @@ def login() -> str:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):  # a container may run under a number without a name
         return f"uid {os.getuid()}"
+
+
+def cancel(jobs: Jobs, *, by: By = None, why: Why = "") -> None:
+    """Cancel jobs: those that wait at once, those that run by telling their workers to stop."""
+    who = by or login()
+    ids = [JobId(job) for job in jobs]
+    states = at_desk(lambda desk, _: desk.cancel_jobs(ids, by=who, reason=why))
+    for job, state in states.items():
+        if state in _CANCELLED:
+            typer.echo(f"job {job} {_CANCELLED[state]}")
+    if late := {job: state for job, state in states.items() if state not in _CANCELLED}:
+        said = [
+            f"there is no job {job}" if state is None else f"job {job} is {state}: too late"
+            for job, state in late.items()
+        ]
+        raise RequestRefused("; ".join(said))
+
+
+_CANCELLED: Final[Mapping[State | None, str]] = {
+    State.CANCELLED: "is cancelled",
+    State.RUNNING: "runs: its worker is told to stop it, and it will not run again",
+}
 
 
 def replay(event: Event, *, force: Force = False, json: Json = False) -> None:

@@ -107,6 +107,10 @@ def _facts(job: Document) -> Iterator[tuple[str, str]]:
         yield "made from", f"dead letter {job['requeued_from']} by {words(job['requeued_by'])}{why}"
     if job["requeued_as"] is not None:
         yield "made anew", f"as job {job['requeued_as']}"
+    if job["cancel_requested_at"] is not None:
+        why = f": {words(job['cancel_reason'])}" if job["cancel_reason"] else ""
+        asked = f"{words(job['cancel_requested_at'])} by {words(job['cancel_requested_by'])}"
+        yield "cancel", f"asked for {asked}{why}"
     if job["last_error"]:
         yield "error", _indented(job["last_error"])
 

@@ -13,6 +13,7 @@ fence under which the job was claimed, so that a worker whose lease is gone move
 | `running` | settle: bury            | `dead`    |
 | `running` | reap (lease is over)    | `queued` or `dead` |
 | `queued`  | cancel                  | `cancelled` |
+| `running` | cancel (asked for)      | `running`: where it would go back to `queued`, it is `cancelled` |
 """
 
 import json

@@ -74,7 +74,12 @@ class Stopped:
     """The handler was stopped because the worker is stopping: untried, as far as we know."""
 
 
-Ending = Outcome | Raised | TimedOut | Stopped
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The handler was stopped because somebody wants its job to be cancelled."""
+
+
+Ending = Outcome | Raised | TimedOut | Stopped | Cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +97,10 @@ class SucceedWith:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requeue:
     """
-    Back to `queued`, due in `after`.
+    Back to `queued`, due in `after`; or to `cancelled`, if that was asked for: the row decides.
 
-    `ended` is the word the attempt is recorded with: `failed`, `timed_out`, `again` or
-    `handed_back`; `spends` says whether the attempt counts.
+    `ended` is the word the attempt is recorded with: `failed`, `timed_out`, `again`,
+    `handed_back` or `cancelled`; `spends` says whether the attempt counts.
     """
 
     after: timedelta
@@ -148,6 +153,8 @@ def _chosen(ending: Ending, claim: Claim, policy: Retry, roll: float) -> Settlem
             return Requeue(after=max(after, timedelta(0)), ended="again", spends=False)
         case Stopped():
             return Requeue(after=timedelta(0), ended="handed_back", spends=False)
+        case Cancelled():
+            return Requeue(after=timedelta(0), ended="cancelled", spends=True)
         case GiveUp(reason):
             return Bury(reason="gave_up", ended="failed", error=error_text(reason))
         case Raised(PermanentError() as error):

@@ -10,8 +10,9 @@ from typing import Any
 import asyncpg
 
 from reliq.domain.event import Delivery, storable_key
-from reliq.domain.job import EventId, JobId, NewJob
+from reliq.domain.job import EventId, JobId, NewJob, State
 from reliq.errors import RequestRefused
+from reliq.postgres.cancel import cancel_jobs
 from reliq.postgres.enqueue import columns
 from reliq.postgres.failures import translated
 from reliq.postgres.queries import query
@@ -90,6 +91,18 @@ class Desk:
         if row["group_key"] is not None:
             await self._fetch("advance_groups", [row["group_key"]])
         return JobId(row["job_id"]), row["fresh"]
+
+    async def cancel_jobs(
+        self, ids: Sequence[JobId], *, by: str, reason: str
+    ) -> Mapping[JobId, State | None]:
+        """
+        Cancel jobs that wait, have those cancelled that run, and tell the state of each then.
+
+        Raises:
+            RequestRefused: `by` is empty.
+
+        """
+        return await cancel_jobs(self.pool, ids, by=by, reason=reason)
 
     async def delivery(self, event_id: EventId, *, age_max: timedelta | None) -> Delivery:
         """

@@ -138,6 +138,7 @@ class PostgresQueue:
         changes nothing and reports it as lost, so the caller repeats only what raised.
         """
         kept: set[JobId] = set()
+        waits: set[JobId] = set()
         alerts: dict[JobId, JobId] = {}
         if done := [claim for claim, what in settlements if isinstance(what, Succeed)]:
             rows = await self._fetch("settle_succeeded", *_pairs(done))
@@ -159,6 +160,7 @@ class PostgresQueue:
                 [what.error_class for _, what in back],
             )
             kept |= {row["id"] for row in rows}
+            waits = {row["id"] for row in rows if not row["cancelled"]}
         if dead := [(claim, what) for claim, what in settlements if isinstance(what, Bury)]:
             rows = await self._fetch(
                 "settle_dead",
@@ -174,8 +176,8 @@ class PostgresQueue:
             )
             kept |= {row["id"] for row in rows}
             alerts = {row["id"]: row["alert_id"] for row in rows if row["alert_id"]}
-        ended = [claim for claim, what in settlements if not isinstance(what, Requeue)]
-        await self._follow(claim for claim in ended if claim.job_id in kept)
+        over = kept - waits
+        await self._follow(claim for claim, _ in settlements if claim.job_id in over)
         await self._tell_breakers(settlements)
         lost = {claim.job_id for claim, _ in settlements} - kept
         return Settled(frozenset(lost), alerts)
@@ -222,18 +224,24 @@ class PostgresQueue:
         rows = await self._fetch("find_unknown_kinds", list(self.attempts_max))
         return {row["kind"]: row["jobs"] for row in rows}
 
-    async def renew_leases(self, held: Sequence[Held]) -> frozenset[JobId]:
+    async def find_cancelled(self, held: Sequence[Held]) -> frozenset[JobId]:
+        """Tell which of the jobs that are held here somebody wants to be cancelled."""
+        ids, fences = [job_id for job_id, _ in held], [fence for _, fence in held]
+        rows = await self._fetch("find_cancelled", ids, fences)
+        return frozenset(row["id"] for row in rows)
+
+    async def renew_leases(self, held: Sequence[Held]) -> Mapping[JobId, bool]:
         """Lengthen leases in one statement; what is not returned is lost."""
         ids, fences = [job_id for job_id, _ in held], [fence for _, fence in held]
         rows = await self._fetch("renew_leases", ids, fences, self.lease)
-        return frozenset(row["id"] for row in rows)
+        return {row["id"]: row["cancelled"] for row in rows}
 
     async def reap_jobs(self) -> Sequence[Reaped]:
         """Give back or bury the jobs of ended leases."""
         rows = await self._fetch(
             "reap_jobs", REAP_WALK, self.deadline, self.alerts, self.alert_window
         )
-        if any(row["dead"] for row in rows):
+        if rows:
             with suppress(StoreError):
                 await self.follow_up()
         return [

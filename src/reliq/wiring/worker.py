@@ -27,6 +27,7 @@ from reliq.wiring.sockets import listening
 from reliq.wiring.stores import database
 from reliq.worker.availability import Availability
 from reliq.worker.beats import Noticing, Reaping, Scheduling, every
+from reliq.worker.cancels import Cancels
 from reliq.worker.deadlines import Deadlines
 from reliq.worker.hand import Hand
 from reliq.worker.keeper import Keeper
@@ -108,7 +109,9 @@ class _Process:
 
     async def _work(self, worker: Worker) -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(listen, self.database, self.wakeup.ring)
+            cancels = Cancels(hand=self.hand, queue=worker.queue)
+            tasks.start_soon(cancels.run)
+            tasks.start_soon(listen, self.database, self.wakeup.ring, cancels.ring)
             log.info("worker.started", worker=self.name, concurrency=self.settings.concurrency)
             await worker.run()
             tasks.cancel_scope.cancel()

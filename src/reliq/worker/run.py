@@ -26,6 +26,7 @@ from reliq.ports import Queue
 from reliq.worker.crew import Crew
 from reliq.worker.deadlines import Deadlines
 from reliq.worker.hand import Attempt, Cut, Hand, now_s
+from reliq.worker.lines import abandoned
 from reliq.worker.places import Places
 from reliq.worker.runner import Runner
 from reliq.worker.settler import Settler
@@ -160,6 +161,8 @@ class Worker:
         self.places.end()
         try:
             if attempt.thread_ended is not None:
+                if attempt.cut is Cut.CANCELLED and not attempt.thread_ended.is_set():
+                    abandoned(attempt)
                 await attempt.thread_ended.wait()
         finally:
             self.places.leave()

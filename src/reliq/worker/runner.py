@@ -24,6 +24,7 @@ from anyio import CapacityLimiter
 from reliq.app import App, Job, Run
 from reliq.domain.outcome import (
     Again,
+    Cancelled,
     Done,
     Ending,
     GiveUp,
@@ -157,12 +158,14 @@ def _judged(attempt: Attempt, ending: Ending | None, limit: timedelta) -> Ending
     match attempt.cut, ending:
         case (Cut.LOST, _) | (_, Raised(LeaseLost())):
             return None
-        case Cut.STOPPED, Done() | Again() | GiveUp():
+        case (Cut.STOPPED, Done() | Again() | GiveUp()) | (Cut.CANCELLED, Done()):
             return ending
         case Cut.STOPPED, _:
             return Stopped()
         case Cut.TIMED_OUT, _:
             return TimedOut(limit)
+        case Cut.CANCELLED, _:
+            return Cancelled()
         case _:
             return ending
 

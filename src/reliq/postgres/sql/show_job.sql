@@ -8,11 +8,13 @@
 --          fence bigint, worker text, event_id bigint, created_at timestamptz,
 --          run_at timestamptz, claimed_at timestamptz, lease_until timestamptz,
 --          finished_at timestamptz, dead_reason text, last_error text, requeued_from bigint,
---          requeued_by text, requeue_reason text, result jsonb, requeued_as bigint
+--          requeued_by text, requeue_reason text, result jsonb, requeued_as bigint,
+--          cancel_requested_at timestamptz, cancel_requested_by text, cancel_reason text
 select id, kind, state, key, queue, priority, payload, attempt, attempts_max, lost_leases,
        fence, worker, event_id, created_at, run_at, claimed_at,
        case when state = 'running' then lease_until end as lease_until, finished_at,
        dead_reason, last_error, requeued_from, requeued_by, requeue_reason,
        result,
-       (select next.id from reliq.jobs next where next.requeued_from = jobs.id) as requeued_as
+       (select next.id from reliq.jobs next where next.requeued_from = jobs.id) as requeued_as,
+       cancel_requested_at, cancel_requested_by, cancel_reason
 from reliq.jobs where id = $1;

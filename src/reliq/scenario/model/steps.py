@@ -172,6 +172,12 @@ class Requeue(Strict):
     operators: int = Field(default=1, ge=1, le=10)
 
 
+class Cancel(Strict):
+    """An operator who asks for all jobs, or those of a kind, to be cancelled that have not ended."""
+
+    kind: str | None = None
+
+
 class Do(Strict):
     """The harm: exactly one."""
 
@@ -185,6 +191,7 @@ class Do(Strict):
     deliver: Deliver | None = None
     enqueue: Enqueue | None = None
     requeue: Requeue | None = None
+    cancel: Cancel | None = None
     heal: str | None = None
 
     @model_validator(mode="after")

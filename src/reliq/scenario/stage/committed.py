@@ -13,6 +13,7 @@ _ENDED: Final[Mapping[str, str]] = {
     "again": "again",
     "handed_back": "release",
     "lease_lost": "lease-lost",
+    "cancelled": "cancelled",
 }
 _SLOT: Final = re.compile(r"(\S+)@(\d{4}-\d\d-\d\dT\S+Z)")
 _LIMITS: Final = ("queue", "max_running", "rate", "burst")
@@ -111,7 +112,7 @@ def _moved(old: Row, new: Row, attempts: Mapping[tuple[int, int], Row]) -> Said:
             yield "renew", {**about, **until, "was": old.get("lease_until")}
         case "running", "succeeded" if new["fence"] == old["fence"]:
             yield "succeeded", {**about, "attempt": new["attempt"], **until}
-        case "running", "queued" | "dead" if (new["id"], new["fence"]) in attempts:
+        case "running", "queued" | "dead" | "cancelled" if (new["id"], new["fence"]) in attempts:
             yield from _ended(old, new, attempts[new["id"], new["fence"]])
         case _:
             states = {"state": new["state"], "was_state": old["state"]}
@@ -128,7 +129,7 @@ def _ended(old: Row, new: Row, attempt: Row) -> Said:
             **about, "attempt": attempt["attempt"], "ended": attempt["ended"],
             "error": attempt.get("error"), "status": attempt.get("status"),
             "worker": old.get("worker"), "lease_until": old.get("lease_until"),
-            "run_at": None if is_dead else new["run_at"],
+            "run_at": new["run_at"] if new["state"] == "queued" else None, "state": new["state"],
         },
     )  # fmt: skip
     if is_dead:
