@@ -16,6 +16,7 @@ fence under which the job was claimed, so that a worker whose lease is gone move
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -66,7 +67,8 @@ class NewJob:
     The wish to have a job.
 
     `key` makes it unique among jobs of its kind for as long as keys are kept (35 days by
-    default); `run_in` is the delay from now, by the database's clock.
+    default), and must not be of a form that reliq makes up itself, `job:<number>` or
+    `event:<number>:<kind>:…`; `run_in` is the delay from now, by the database's clock.
     """
 
     kind: str
@@ -85,6 +87,10 @@ _TYPES: Final[tuple[tuple[str, tuple[type, ...]], ...]] = (
     ("queue", (str,)),
     ("priority", (int,)),
 )
+
+
+_MADE_UP: Final = re.compile(r"job:[0-9]+|event:[0-9]+:(.*)", re.DOTALL)
+"""Keys of jobs that got none from their maker: of any job, and of one that an event made."""
 
 
 @lru_cache(maxsize=1_000)
@@ -115,11 +121,27 @@ def check_job(job: object) -> str:
                 f"the {name} of a job is 1 to {NAME_BYTES_MAX} bytes of plain text, "
                 f"not {text[:NAME_BYTES_MAX]!r}"
             )
+    if job.key is not None and _is_made_up(job.key, job.kind):
+        raise ValueError(
+            f"the key {job.key[:NAME_BYTES_MAX]!r} is of a form that reliq makes up for jobs "
+            "without a key: begin it with a word of your own"
+        )
     if not 0 <= job.priority <= PRIORITY_LAST:
         raise ValueError(f"priority is 0 (first) to {PRIORITY_LAST} (last), not {job.priority}")
     if not timedelta(0) <= job.run_in <= RUN_IN_MAX:
         raise ValueError(f"run_in is a delay of 0 to {RUN_IN_MAX.days} days, not {job.run_in}")
     return storable_json(job.payload)
+
+
+def _is_made_up(key: str, kind: str) -> bool:
+    """
+    Could reliq give this key to a job of `kind`? Then the job it is meant for would be lost.
+
+    The kind counts: keys of slots and alerts begin with names of the user's, perhaps `event:7`.
+    """
+    if not (found := _MADE_UP.fullmatch(key)):
+        return False
+    return found[1] is None or found[1].startswith(f"{kind}:")
 
 
 @dataclass(frozen=True, slots=True)
