@@ -23,7 +23,7 @@ from reliq.postgres.migrate import why_not_current
 from reliq.postgres.queue import PostgresQueue
 from reliq.settings import Settings
 from reliq.wiring.sockets import listening
-from reliq.wiring.stores import database
+from reliq.wiring.stores import database, listening_post
 from reliq.worker.availability import Availability
 from reliq.worker.beats import Noticing, Reaping, Scheduling, every
 from reliq.worker.deadlines import Deadlines
@@ -107,7 +107,8 @@ class _Process:
 
     async def _work(self, worker: Worker) -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(listen, self.database, self.wakeup.ring)
+            if (post := listening_post(self.settings)) is not None:
+                tasks.start_soon(listen, post, self.wakeup.ring)
             log.info("worker.started", worker=self.name, concurrency=self.settings.concurrency)
             await worker.run()
             tasks.cancel_scope.cancel()
