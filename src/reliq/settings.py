@@ -136,6 +136,9 @@ class Settings(BaseSettings):
     planner: Literal["pool", "role"] = Field(
         "pool", description="who turns sequential scans off; role behind a transaction pooler"
     )
+    listen_url: Address | None = Field(
+        None, description="Postgres itself, for LISTEN, where the other address is a pooler's"
+    )
     log: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal")
 
     @model_validator(mode="after")

@@ -1,10 +1,13 @@
 """Put jobs into the queue, inside the caller's transaction or in one of its own."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, Literal
 
+import anyio
 import asyncpg
 
 from reliq.domain.event import storable_key
@@ -29,6 +32,14 @@ KEY_TTL: Final = timedelta(days=35)
 
 CHUNK: Final = 20_000
 """Jobs in one statement: of fewer, the server waits for us more; of more, it holds more in memory."""
+
+UNDO_S: Final = 5.0
+"""Seconds for a rollback, after which the connection is given up."""
+
+Style = Literal["pyformat", "named"]
+"""How a driver writes parameters, in the words of Python's DB-API: `%(kind)s` or `:kind`."""
+
+_PLACES: Final[Mapping[Style, str]] = {"pyformat": "%({})s", "named": ":{}"}
 
 _COPIED: Final = ("id", "kind", "payload", "key", "run_at", "queue", "priority")
 
@@ -81,6 +92,43 @@ async def enqueue_job(connection: Any, job: NewJob, key_ttl: timedelta = KEY_TTL
     return _answer(row)
 
 
+def enqueue_statement(job: NewJob, style: Style) -> tuple[str, dict[str, Any]]:
+    """
+    Return the statement that enqueues `job` and its parameters, for any driver; sends nothing.
+
+    Its one row is `job_id` and `duplicate`: see `enqueue_answer`.
+
+    Raises:
+        ValueError: the payload is not JSON, or kind, key, queue, priority or delay make no sense.
+
+    """
+    payload, key = check_job(job), None if job.key is None else storable_key(job.key)
+    values = (job.kind, payload, key, job.run_in, *job.lane, KEY_TTL, job.group_key)
+    names = (name for name, _ in query("enqueue_job").parameters)
+    return _enqueue_text(style), dict(zip(names, values, strict=True))
+
+
+@cache
+def _enqueue_text(style: Style) -> str:
+    """Cast every parameter: a driver may send them as it likes, or without a type."""
+    found = query("enqueue_job")
+    label, end, body = found.text.partition("*/")
+
+    def place(number: re.Match[str]) -> str:
+        name, sql_type = found.parameters[int(number[1]) - 1]
+        return f"cast({_PLACES[style].format(name)} as {sql_type})"
+
+    return label + end + re.sub(r"\$(\d+)", place, body)
+
+
+def enqueue_answer(row: Sequence[Any] | None) -> Enqueued:
+    """Read the row that `enqueue_statement` answers."""
+    if row is None:  # for the sake of the drivers' types: there is always one
+        raise RuntimeError("reliq.enqueue answered no row")
+    job_id, duplicate = row
+    return DuplicateOf(JobId(job_id)) if duplicate else Inserted(JobId(job_id))
+
+
 async def enqueue_many(
     connection: Connection, jobs: Sequence[NewJob], key_ttl: timedelta = KEY_TTL
 ) -> list[Enqueued]:
@@ -97,10 +145,28 @@ async def enqueue_many(
     """
     answers: list[Enqueued] = []
     with translated():
-        async with connection.transaction():
+        transaction = connection.transaction()  # inside the caller's, a savepoint
+        await transaction.start()
+        try:
             for start in range(0, len(jobs), CHUNK):
                 answers += await _enqueue_chunk(connection, jobs[start : start + CHUNK], key_ttl)
+        except BaseException:
+            await _undo(connection, transaction)
+            raise
+        await transaction.commit()
     return answers
+
+
+async def _undo(connection: Connection, transaction: asyncpg.transaction.Transaction) -> None:
+    """
+    Roll back, also when cancelled: a caller whose time was up may commit what stands.
+
+    A server that does not answer loses the connection, and with it whatever was written.
+    """
+    with anyio.move_on_after(UNDO_S, shield=True) as scope:
+        await transaction.rollback()
+    if scope.cancelled_caught:
+        connection.terminate()
 
 
 async def _enqueue_chunk(
@@ -132,8 +198,7 @@ async def _copy(connection: Connection, jobs: Sequence[NewJob]) -> list[Enqueued
 
 
 def _answer(row: asyncpg.Record) -> Enqueued:
-    job_id = JobId(row["job_id"])
-    return DuplicateOf(job_id) if row["duplicate"] else Inserted(job_id)
+    return enqueue_answer((row["job_id"], row["duplicate"]))
 
 
 def _key(job: NewJob) -> str | None:

@@ -24,7 +24,7 @@ from reliq.postgres.migrate import why_not_current
 from reliq.postgres.queue import PostgresQueue
 from reliq.settings import Settings
 from reliq.wiring.sockets import listening
-from reliq.wiring.stores import database
+from reliq.wiring.stores import database, listening_post
 from reliq.worker.availability import Availability
 from reliq.worker.beats import Noticing, Reaping, Scheduling, every
 from reliq.worker.cancels import Cancels
@@ -111,7 +111,8 @@ class _Process:
         async with anyio.create_task_group() as tasks:
             cancels = Cancels(hand=self.hand, queue=worker.queue)
             tasks.start_soon(cancels.run)
-            tasks.start_soon(listen, self.database, self.wakeup.ring, cancels.ring)
+            if (post := listening_post(self.settings)) is not None:
+                tasks.start_soon(listen, post, self.wakeup.ring, cancels.ring)
             log.info("worker.started", worker=self.name, concurrency=self.settings.concurrency)
             await worker.run()
             tasks.cancel_scope.cancel()

@@ -90,6 +90,11 @@ begin
     raise exception 'reliq.enqueue: the group_key of a job has 1 to 512 bytes, not %',
       octet_length(enqueue.group_key) using errcode = '22023';
   end if;
+  if enqueue.event_id is null and enqueue.kind || ':' = left(
+      substring(enqueue.key from '^event:[0-9]+:(.*)$'), length(enqueue.kind) + 1) then
+    raise exception 'reliq.enqueue: the key % is of the form that reliq makes up for jobs of '
+      'events: begin it with a word of your own', enqueue.key using errcode = '22023';
+  end if;
   if enqueue.priority between 0 and 9 is not true then
     raise exception 'reliq.enqueue: priority is 0 (first) to 9 (last), not %', enqueue.priority
       using errcode = '22023';
