@@ -8,6 +8,7 @@ from reliq.app import App, Handler, Job, Source
 from reliq.domain.event import Delivery
 from reliq.domain.http import check
 from reliq.domain.job import DuplicateOf, Inserted, NewJob
+from reliq.domain.keep import Keep
 from reliq.domain.outcome import Again, Done, GiveUp, Outcome
 from reliq.domain.retry import RetryPolicy
 from reliq.domain.signature import Hmac, Token
@@ -32,6 +33,7 @@ __all__ = [
     "Hmac",
     "Inserted",
     "Job",
+    "Keep",
     "NewJob",
     "Outcome",
     "PermanentError",

@@ -20,12 +20,13 @@ from reliq.domain.job import WorkerName
 from reliq.errors import SchemaMismatch, StoreUnavailable
 from reliq.postgres.listen import listen
 from reliq.postgres.migrate import why_not_current
+from reliq.postgres.pruner import Pruner
 from reliq.postgres.queue import PostgresQueue
 from reliq.settings import Settings
 from reliq.wiring.sockets import listening
 from reliq.wiring.stores import database
 from reliq.worker.availability import Availability
-from reliq.worker.beats import Noticing, Reaping, Scheduling, every
+from reliq.worker.beats import Noticing, Pruning, Reaping, Scheduling, every
 from reliq.worker.deadlines import Deadlines
 from reliq.worker.hand import Hand
 from reliq.worker.keeper import Keeper
@@ -40,6 +41,9 @@ log = structlog.get_logger()
 
 OWN_CONNECTIONS = 3
 """A claim and a settle at a time, and one to spare."""
+
+PRUNE_PAUSE_S = 0.1
+"""Between two batches: pruning is never in a hurry."""
 
 SECOND_LOOP_S = 3.0
 """For the second loop to close its connections when the worker stops."""
@@ -172,12 +176,12 @@ class _Process:
     async def _second(self, stop: anyio.Event) -> None:
         """Keep leases, reap, schedule and answer: in the second loop, until `stop`."""
         settings, dice = self.settings, random.Random()  # noqa: S311
-        async with self.database.pool(f"reliq {self.name} second", 4) as pool:
+        async with self.database.pool(f"reliq {self.name} second", 5) as pool:
             queue, lease_s = self._queue(pool, pool), settings.lease.total_seconds()
             keeper = Keeper(hand=self.hand, leases=queue, lease_s=lease_s)
             schedule_s = settings.schedule_every.total_seconds()
             scheduling = Scheduling(app=self.app, slots=queue, beat=settings.schedule_every)
-            beats = (
+            beats = [
                 # Right after an outage the leases of live workers may be over, but not lost yet.
                 partial(
                     every, settings.reap_every.total_seconds(), Reaping(reaper=queue),
@@ -185,14 +189,20 @@ class _Process:
                 ),
                 partial(every, schedule_s, scheduling, dice=dice),
                 partial(every, schedule_s, Noticing(queue=queue), dice=dice),
-            )  # fmt: skip
+            ]  # fmt: skip
+            if settings.prune:
+                pruner = Pruner(pool, settings.keeps(self.app.keep), pause_s=PRUNE_PAUSE_S)
+                pruning = Pruning(pruner=pruner, lasts=settings.prune_every)
+                # More often than turns end, so that the next one is taken soon after.
+                beats.append(partial(every, pruning.lasts.total_seconds() / 4, pruning, dice=dice))
             async with anyio.create_task_group() as tasks:
                 if self.health is not None:
                     tasks.start_soon(self._serve_health, self.health)
                 while not (self.may_work.is_set() or stop.is_set()):
                     await anyio.sleep(0.05)
-                for task in (keeper.run, *beats):
-                    tasks.start_soon(task)
+                tasks.start_soon(keeper.run)
+                for beat in beats:
+                    tasks.start_soon(beat)
                 await stop.wait()
                 tasks.cancel_scope.cancel()
 

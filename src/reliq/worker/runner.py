@@ -33,6 +33,7 @@ from reliq.domain.outcome import (
     Succeed,
     TimedOut,
 )
+from reliq.domain.redact import hide
 from reliq.domain.text import error_text
 from reliq.errors import LeaseLost
 from reliq.ports import Queue
@@ -92,7 +93,10 @@ class Runner:
         if attempt.is_settled:
             attempts_ended([(attempt, Succeed())])
             if isinstance(ending, Raised):
-                raised_after_commit(attempt, error_text(ending.error))
+                said = error_text(ending.error)
+                raised_after_commit(
+                    attempt, hide(said, attempt.claim.payload_json, self.app.secrets)
+                )
             return None
         return _judged(attempt, ending, known.limit)
 
