@@ -8,6 +8,7 @@ alter table reliq.attempts
   add column ignored_at    timestamptz,    -- somebody looked at the dead letter, and left it dead
   add column ignored_by    text,
   add column ignore_reason text;
+create index attempts_ignored on reliq.attempts (job_id) where ignored_at is not null;
 create index attempts_lost on reliq.attempts (ended_at) where ended = 'lease_lost';
 
 alter table reliq.events

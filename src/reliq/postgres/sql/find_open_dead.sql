@@ -1,4 +1,4 @@
--- find_open_dead: the dead letters of a filter from which no new job was made, by their numbers.
+-- find_open_dead: the dead letters of a filter from which no new job was made, the oldest first.
 --
 --   $1  kind          text
 --   $2  error         text
@@ -17,4 +17,4 @@ where a.buried
   and ($3::interval is null or a.ended_at >= reliq.now() - $3)
   and (not exists (select from reliq.jobs
                    where requeued_from = a.job_id and requeued_from is not null)) is true
-order by a.job_id;
+order by a.ended_at, a.job_id;

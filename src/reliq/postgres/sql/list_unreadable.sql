@@ -11,7 +11,7 @@
 select id, source, received_at, parse_error as error, ignored_at, ignored_by, ignore_reason
 from reliq.events
 where parse_error is not null and replayed_at is null and body is not null
-  and (ignored_at is not null) = $2::boolean
+  and case when $2::boolean then ignored_at is not null else ignored_at is null end
   and ($1::interval is null or received_at >= reliq.now() - $1)
 order by id desc
 limit $3;

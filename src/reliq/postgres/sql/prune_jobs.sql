@@ -14,7 +14,7 @@
 -- keep. Attempts go with their job. A job that was made of a dead letter stays as long as that
 -- does, or the letter could be made anew a second time.
 -- Keeps:   requeue-once, claims-never-wait (skip locked).
--- Reads:   index jobs_pkey, attempts_pkey
+-- Reads:   index jobs_pkey, attempts_ignored
 -- Returns: walked_to bigint, pruned bigint
 with walk as materialized (
   select id, state, finished_at, created_at, requeued_from,
@@ -28,7 +28,7 @@ old as materialized (
     when 'cancelled' then ($5::interval[])[n]
     when 'dead' then case when exists (
         select from reliq.attempts a
-        where a.job_id = walk.id and a.buried and a.ignored_at is not null
+        where a.job_id = walk.id and a.ignored_at is not null
       ) then ($7::interval[])[n] else ($6::interval[])[n] end
     end
     and (requeued_from is null

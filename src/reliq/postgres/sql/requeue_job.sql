@@ -9,11 +9,11 @@
 -- job. The new job keeps the key that handlers pass on to providers. A dead letter that somebody
 -- ignored is left alone unless $4; `ignored` then says who did, and why.
 -- Keeps:   requeue-once, terminal-is-final.
--- Reads:   index jobs_pkey, jobs_requeued_from, attempts_pkey
+-- Reads:   index jobs_pkey, jobs_requeued_from, attempts_ignored
 -- Returns: state text, job_id bigint, fresh boolean, ignored text
 with dead as materialized (
   select *, (select ignored_by || ': ' || ignore_reason from reliq.attempts
-             where job_id = $1 and buried and ignored_at is not null and not $4::boolean) as ignored
+             where job_id = $1 and ignored_at is not null and not $4::boolean) as ignored
   from reliq.jobs where id = $1
 ),
 made as (

@@ -8,10 +8,10 @@
 --   $6  even_ignored  boolean
 --
 -- As requeue_job: at most one per dead letter. Those that have one, or get one from somebody else
--- at this moment, are left out. In the order of their numbers, which no two callers can deadlock
--- in; the first is due in $4, each further one $5 later.
+-- at this moment, are left out. Written by their numbers, so that no two callers can deadlock;
+-- due in the order of $1, the first in $4, each further one $5 later.
 -- Keeps:   requeue-once, terminal-is-final.
--- Reads:   index jobs_pkey, jobs_requeued_from, attempts_pkey
+-- Reads:   index jobs_pkey, jobs_requeued_from, attempts_ignored
 -- Returns: id bigint, job_id bigint
 insert into reliq.jobs
   (kind, payload, key, queue, priority, group_key, event_id, attempts_max,
@@ -23,7 +23,7 @@ where id = any ($1::bigint[])
   and (state = 'dead'
        and ($6::boolean
             or not exists (select from reliq.attempts a
-                           where a.job_id = jobs.id and a.buried and a.ignored_at is not null))) is true
+                           where a.job_id = jobs.id and a.ignored_at is not null))) is true
 order by id
 on conflict (requeued_from) where requeued_from is not null do nothing
 returning requeued_from as id, id as job_id;

@@ -2,7 +2,7 @@
 --
 --   $1  id  bigint
 --
--- Reads:   index jobs_pkey, attempts_pkey
+-- Reads:   index jobs_pkey, attempts_ignored
 -- Returns: id bigint, kind text, state text, key text, queue text, priority smallint,
 --          payload jsonb, attempt integer, attempts_max integer, lost_leases smallint,
 --          fence bigint, worker text, event_id bigint, created_at timestamptz,
@@ -15,5 +15,5 @@ select id, kind, state, key, queue, priority, payload, attempt, attempts_max, lo
        dead_reason, last_error, requeued_from, requeued_by, requeue_reason,
        (select next.id from reliq.jobs next where next.requeued_from = jobs.id) as requeued_as,
        (select ignored_by || ': ' || ignore_reason from reliq.attempts
-        where job_id = jobs.id and buried) as ignored
+        where job_id = jobs.id and ignored_at is not null) as ignored
 from reliq.jobs where id = $1;
