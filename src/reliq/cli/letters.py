@@ -161,7 +161,7 @@ def retry(
         typer.echo(said if fresh else f"{said} already: nothing is new", err=True)
         return
 
-    async def work(desk: "Desk", _: "Settings") -> "tuple[list[Row], list[tuple[JobId, JobId]]]":
+    async def work(desk: "Desk", _: "Settings") -> "tuple[list[Row], list[Row]]":
         found = await desk.find_open_dead(_which(kind, error, since, ignored=ignored))
         if dry_run:
             return found, []
@@ -171,17 +171,16 @@ def retry(
 
     found, made = at_desk(work)
     if json:
-        jobs = [{"dead": dead, "job": new} for dead, new in made]
-        print_json({"dry_run": dry_run, "found": _sorts(found), "jobs": jobs})
+        print_json({"dry_run": dry_run, "found": _sorts(found), "jobs": made})
         return
     _print_sorts(found)
     if dry_run:
         typer.echo(f"{plural(len(found), 'new job')} would be made")
         return
-    over = f", due over the next {words(_whole(apart * len(made)))}" if apart else ""
-    others = len(found) - len(made)
-    meanwhile = f"; {others} had one by then" if others else ""
-    typer.echo(f"{plural(len(made), 'new job')}{over}{meanwhile}")
+    new = sum(row["fresh"] for row in made)
+    over = f", due over the next {words(_whole(apart * len(found)))}" if apart else ""
+    others = f"; {len(found) - new} had one by then" if new < len(found) else ""
+    typer.echo(f"{plural(new, 'new job')}{over}{others}")
 
 
 def ignore(

@@ -118,19 +118,25 @@ class Desk:
 
     async def requeue_jobs(
         self, ids: Sequence[JobId], *, by: str, reason: str, apart: timedelta, even_ignored: bool
-    ) -> list[tuple[JobId, JobId]]:
+    ) -> list[Row]:
         """
         Make a new job from each of these dead letters, due one `apart` from the other.
 
-        Answers with pairs of a dead letter and its new job, without those that had one.
+        Answers with the dead letter, its job, and whether that is new, for each that has one now.
         """
-        made: list[tuple[JobId, JobId]] = []
+        made: list[Row] = []
         for start in range(0, len(ids), REQUEUE_BATCH):
+            batch = ids[start : start + REQUEUE_BATCH]
             rows = await self._fetch(
-                "requeue_jobs", ids[start : start + REQUEUE_BATCH], by, reason, apart * start, apart,
-                even_ignored,
-            )  # fmt: skip
-            made += [(row["id"], row["job_id"]) for row in rows]
+                "requeue_jobs", batch, by, reason, apart * start, apart, even_ignored
+            )
+            new = {row["job_id"] for row in rows}
+            if len(rows) < len(batch):
+                rows = await self._fetch("find_requeued", batch)
+            made += [
+                {"dead": row["id"], "job": row["job_id"], "fresh": row["job_id"] in new}
+                for row in rows
+            ]
         return made
 
     async def ignore_jobs(self, ids: Sequence[JobId], *, by: str, reason: str) -> list[Row]:

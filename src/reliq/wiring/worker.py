@@ -181,7 +181,7 @@ class _Process:
             keeper = Keeper(hand=self.hand, leases=queue, lease_s=lease_s)
             schedule_s = settings.schedule_every.total_seconds()
             scheduling = Scheduling(app=self.app, slots=queue, beat=settings.schedule_every)
-            beats = [
+            beats = (
                 # Right after an outage the leases of live workers may be over, but not lost yet.
                 partial(
                     every, settings.reap_every.total_seconds(), Reaping(reaper=queue),
@@ -189,22 +189,25 @@ class _Process:
                 ),
                 partial(every, schedule_s, scheduling, dice=dice),
                 partial(every, schedule_s, Noticing(queue=queue), dice=dice),
-            ]  # fmt: skip
-            if settings.prune:
-                pruner = Pruner(pool, settings.keeps(self.app.keep), pause_s=PRUNE_PAUSE_S)
-                pruning = Pruning(pruner=pruner, lasts=settings.prune_every)
                 # More often than turns end, so that the next one is taken soon after.
-                beats.append(partial(every, pruning.lasts.total_seconds() / 4, pruning, dice=dice))
+                partial(
+                    every, settings.prune_every.total_seconds() / 4, self._pruning(pool), dice=dice
+                ),
+            )  # fmt: skip
             async with anyio.create_task_group() as tasks:
                 if self.health is not None:
                     tasks.start_soon(self._serve_health, self.health)
                 while not (self.may_work.is_set() or stop.is_set()):
                     await anyio.sleep(0.05)
-                tasks.start_soon(keeper.run)
-                for beat in beats:
-                    tasks.start_soon(beat)
+                for task in (keeper.run, *beats):
+                    tasks.start_soon(task)
                 await stop.wait()
                 tasks.cancel_scope.cancel()
+
+    def _pruning(self, pool: asyncpg.Pool) -> Pruning:
+        settings = self.settings
+        pruner = Pruner(pool, settings.keeps(self.app.keep), pause_s=PRUNE_PAUSE_S)
+        return Pruning(pruner=pruner, lasts=settings.prune_every if settings.prune else None)
 
     async def _serve_health(self, place: socket.socket) -> None:
         # An HTTP server costs a quarter of a second of imports, and most workers have none.

@@ -118,14 +118,14 @@ class Noticing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruning:
-    """Prune, one worker of all at a time: who takes the turn has it for `lasts`."""
+    """Prune, one worker of all at a time: who takes the turn has it for `lasts`; None never does."""
 
     pruner: Pruner
-    lasts: timedelta
+    lasts: timedelta | None
 
     async def __call__(self) -> None:
         """Take the turn if it is free; stop well before it ends, and leave the rest to the next."""
-        if not await self.pruner.take_turn(self.lasts):
+        if self.lasts is None or not await self.pruner.take_turn(self.lasts):
             return
         with anyio.move_on_after(self.lasts.total_seconds() / 2):
             pruned = await self.pruner.prune()

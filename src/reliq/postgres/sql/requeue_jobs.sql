@@ -8,7 +8,7 @@
 --   $6  even_ignored  boolean
 --
 -- As requeue_job: at most one per dead letter. Those that have one, or get one from somebody else
--- at this moment, are left out. Written by their numbers, so that no two callers can deadlock;
+-- at this moment, are left out, and no row of theirs is locked: that job may be running. Written by their numbers, so that no two callers can deadlock;
 -- due in the order of $1, the first in $4, each further one $5 later.
 -- Keeps:   requeue-once, terminal-is-final.
 -- Reads:   index jobs_pkey, jobs_requeued_from, attempts_ignored
