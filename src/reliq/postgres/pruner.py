@@ -35,10 +35,12 @@ class Pruner:
             "bodies": await self._walk("prune_bodies", self.keeps.of_bodies()),
             "keys": 0,
         }
-        while (count := (await self._fetch("prune_keys", PRUNE_BATCH))[0]["pruned"]) > 0:
-            pruned["keys"] += count
+        while True:
+            [row] = await self._fetch("prune_keys", PRUNE_BATCH)
+            pruned["keys"] += row["pruned"]
+            if row["pruned"] < PRUNE_BATCH:
+                return pruned
             await anyio.sleep(self.pause_s)
-        return pruned
 
     async def _walk(self, name: str, ages: Sequence[object]) -> int:
         pruned = 0
@@ -46,8 +48,8 @@ class Pruner:
         while walked_to is not None:
             [row] = await self._fetch(name, walked_to, PRUNE_BATCH, *ages)
             pruned += row["pruned"]
-            walked_to = row["walked_to"]
-            await anyio.sleep(self.pause_s)
+            if (walked_to := row["walked_to"]) is not None:
+                await anyio.sleep(self.pause_s)
         return pruned
 
     async def _fetch(self, name: str, *arguments: object) -> list[asyncpg.Record]:

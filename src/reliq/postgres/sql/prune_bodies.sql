@@ -23,6 +23,6 @@ old as (
   returning id
 )
 select (select max(id) from walk
-        having bool_or(received_at < reliq.now() - least($3::interval, $4::interval, $5::interval)))
-         as walked_to,
+        having count(*) = $2 and bool_or(
+          received_at < reliq.now() - least($3::interval, $4::interval, $5::interval))) as walked_to,
        (select count(*) from old) as pruned;

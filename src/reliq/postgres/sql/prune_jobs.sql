@@ -41,7 +41,7 @@ gone as (
   returning id
 )
 select (select max(id) from walk
-        having bool_or(created_at < reliq.now() - (
+        having count(*) = $2 and bool_or(created_at < reliq.now() - (
           select min(keep) from unnest($4::interval[] || $5::interval[] || $6::interval[]
                                        || $7::interval[]) as keep))) as walked_to,
        (select count(*) from gone) as pruned;
