@@ -318,9 +318,11 @@ def test_retry_makes_all_of_a_filter_anew_once(reliq, sql):
     assert dry.splitlines()[-1] == "2 new jobs would be made"
 
     document = json.loads(reliq("retry", *asked, "--by", "ada", "--why", "it is back", "--json")[1])
-    assert [(row["dead"], row["fresh"]) for row in document["jobs"]] == [(id, True) for id in mail]
+    assert [(row["dead"], row["fresh"]) for row in document["jobs"]] == [
+        (dead, True) for dead in mail
+    ]
     rows = "select array_agg((requeued_from, requeued_by, requeue_reason, kind)::text order by id) from reliq.jobs where state = 'queued'"
-    assert sql(rows) == [f'({id},ada,"it is back",mail)' for id in mail]
+    assert sql(rows) == [f'({dead},ada,"it is back",mail)' for dead in mail]
     assert reliq("retry", *asked)[1] == "0 new jobs\n"
     assert f"job {mail[0]} mail died" in reliq("failed", "--error", "no answer 17")[1]
 
