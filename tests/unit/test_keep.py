@@ -38,15 +38,16 @@ def test_an_app_says_what_is_wrong_with_its_records():
 class Turns:
     """A pruner that is given turns, and takes its time."""
 
-    def __init__(self, turns: list[bool], seconds: float = 0) -> None:
-        self.turns, self.seconds, self.passes, self.asked = turns, seconds, 0, []
+    def __init__(self, turns: list[bool], *, ends: bool = True) -> None:
+        self.turns, self.ends, self.passes, self.asked = turns, ends, 0, []
 
     async def take_turn(self, lasts: timedelta) -> bool:
         self.asked.append(lasts)
         return self.turns.pop(0)
 
     async def prune(self) -> dict[str, int]:
-        await anyio.sleep(self.seconds)
+        if not self.ends:
+            await anyio.sleep_forever()
         self.passes += 1
         return {"jobs": 1}
 
@@ -63,7 +64,7 @@ async def test_a_worker_prunes_when_the_turn_is_its_own():
 
 @pytest.mark.anyio
 async def test_who_prunes_stops_before_the_turn_is_over():
-    turns = Turns([True], seconds=60)
+    turns = Turns([True], ends=False)
     with anyio.fail_after(5):
         await Pruning(pruner=turns, lasts=timedelta(milliseconds=20))()
 
