@@ -8,6 +8,7 @@ from reliq.app import App, Handler, Job, Source
 from reliq.domain.event import Delivery
 from reliq.domain.http import check
 from reliq.domain.job import DuplicateOf, Inserted, NewJob, State
+from reliq.domain.keep import Keep
 from reliq.domain.outcome import Again, Done, GiveUp, Outcome
 from reliq.domain.policy import DEFAULT, MAIL, REPORT, URGENT, WEBHOOK, Policy
 from reliq.domain.retry import RetryPolicy, RetryTable
@@ -39,6 +40,7 @@ __all__ = [
     "Hmac",
     "Inserted",
     "Job",
+    "Keep",
     "NewJob",
     "Outcome",
     "PermanentError",

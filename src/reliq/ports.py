@@ -9,7 +9,7 @@ answer in time: what was asked may or may not have happened.
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from reliq.domain.event import Duplicate, Stored
@@ -132,4 +132,16 @@ class Slots(Protocol):
 
     async def enqueue_job(self, job: NewJob) -> Enqueued:
         """Put one job into the queue, once per kind and key."""
+        ...
+
+
+class Pruner(Protocol):
+    """What keeping house needs."""
+
+    async def take_turn(self, lasts: timedelta) -> bool:
+        """Ask whether to prune is ours now; then it is nobody else's for so long."""
+        ...
+
+    async def prune(self) -> Mapping[str, int]:
+        """Delete what was kept for long enough, in bounded batches; count what went."""
         ...

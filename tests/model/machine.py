@@ -342,7 +342,7 @@ class QueueMachine(RuleBasedStateMachine):
         pool = [*self.model.jobs, 0] if pick % 4 == 0 else dead
         job_id = pool[pick // 4 % len(pool)]
         self.call(
-            "requeue_job", job_id, "ann", "fixed",
+            "requeue_job", job_id, "ann", "fixed", False,  # noqa: FBT003 - a column
             expected=self.model.requeue_job(job_id, "ann", "fixed"),
         )  # fmt: skip
 

@@ -1,24 +1,17 @@
 """Limits and pauses of queues, from the command line."""
 
-import re
 from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 
-from reliq.cli.desk import At, By, Json, Reason, at_desk, login
+from reliq.cli.desk import At, By, Json, Why, at_desk, login
+from reliq.cli.desk import rate as per_second
 from reliq.cli.screen import print_json, print_table, words
 
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
 Kind = Annotated[bool, typer.Option("--kind", help="NAME is a kind, not a queue.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the queue, or of the kind.")]
-
-
-def _rate(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(?:/(s|m|h))?", text.strip())
-    if found is None or float(found[1]) == 0:
-        raise typer.BadParameter(f"{text!r} is no rate: write 10/s, 100/m or 5/h")
-    return float(found[1]) / {None: 1, "s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +28,8 @@ def limit(
         typer.Option(min=0, max=10_000, help="Jobs of it at one time, over all workers."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(parser=_rate, metavar="RATE", help="Starts, as 10/s or 100/m.")
+        float | None,
+        typer.Option(parser=per_second, metavar="RATE", help="Starts, as 10/s or 100/m."),
     ] = None,
     burst: Annotated[int, typer.Option(min=1, max=10_000, help="Starts at once after a rest.")] = 1,
     opens_after: Annotated[
@@ -104,14 +98,14 @@ def _paused(row: dict[str, Any]) -> str:
     return f"{words(row['paused_at'])} by {row['paused_by']}: {row['pause_reason'] or 'no reason given'}"
 
 
-def pause(name: Name, *, kind: Kind = False, by: By = None, reason: Reason = "") -> None:
+def pause(name: Name, *, kind: Kind = False, by: By = None, why: Why = "") -> None:
     """Have no more jobs of a queue, or of a kind, claimed; what runs goes on."""
 
     async def work(desk: Any, _: object) -> None:
         from reliq.postgres.limits import Limits  # noqa: PLC0415 - see the package's docstring
 
         await Limits(desk.pool).pause(
-            "kind" if kind else "queue", name, by=by or login(), reason=reason
+            "kind" if kind else "queue", name, by=by or login(), reason=why
         )
 
     at_desk(work)

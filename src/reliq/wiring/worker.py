@@ -21,12 +21,13 @@ from reliq.domain.job import WorkerName
 from reliq.errors import SchemaMismatch, StoreUnavailable
 from reliq.postgres.listen import listen
 from reliq.postgres.migrate import why_not_current
+from reliq.postgres.pruner import Pruner
 from reliq.postgres.queue import PostgresQueue
 from reliq.settings import Settings
 from reliq.wiring.sockets import listening
 from reliq.wiring.stores import database, listening_post
 from reliq.worker.availability import Availability
-from reliq.worker.beats import Noticing, Reaping, Scheduling, every
+from reliq.worker.beats import Noticing, Pruning, Reaping, Scheduling, every
 from reliq.worker.cancels import Cancels
 from reliq.worker.deadlines import Deadlines
 from reliq.worker.hand import Hand
@@ -42,6 +43,9 @@ log = structlog.get_logger()
 
 OWN_CONNECTIONS = 3
 """A claim and a settle at a time, and one to spare."""
+
+PRUNE_PAUSE_S = 0.1
+"""Between two batches: pruning is never in a hurry."""
 
 SECOND_LOOP_S = 3.0
 """For the second loop to close its connections when the worker stops."""
@@ -180,7 +184,7 @@ class _Process:
     async def _second(self, stop: anyio.Event) -> None:
         """Keep leases, reap, schedule and answer: in the second loop, until `stop`."""
         settings, dice = self.settings, random.Random()  # noqa: S311
-        async with self.database.pool(f"reliq {self.name} second", 4) as pool:
+        async with self.database.pool(f"reliq {self.name} second", 5) as pool:
             queue, lease_s = self._queue(pool, pool), settings.lease.total_seconds()
             keeper = Keeper(hand=self.hand, leases=queue, lease_s=lease_s)
             schedule_s = settings.schedule_every.total_seconds()
@@ -193,6 +197,10 @@ class _Process:
                 ),
                 partial(every, schedule_s, scheduling, dice=dice),
                 partial(every, schedule_s, Noticing(queue=queue), dice=dice),
+                # More often than turns end, so that the next one is taken soon after.
+                partial(
+                    every, settings.prune_every.total_seconds() / 4, self._pruning(pool), dice=dice
+                ),
             )  # fmt: skip
             async with anyio.create_task_group() as tasks:
                 if self.health is not None:
@@ -203,6 +211,11 @@ class _Process:
                     tasks.start_soon(task)
                 await stop.wait()
                 tasks.cancel_scope.cancel()
+
+    def _pruning(self, pool: asyncpg.Pool) -> Pruning:
+        settings = self.settings
+        pruner = Pruner(pool, settings.keeps(self.app.keep), pause_s=PRUNE_PAUSE_S)
+        return Pruning(pruner=pruner, lasts=settings.prune_every if settings.prune else None)
 
     async def _serve_health(self, place: socket.socket) -> None:
         # An HTTP server costs a quarter of a second of imports, and most workers have none.

@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final
 
@@ -19,7 +19,8 @@ import structlog
 
 from reliq.app import App
 from reliq.domain.job import Claim
-from reliq.domain.outcome import Ending, Raised, Requeue, Stopped, settle
+from reliq.domain.outcome import Bury, Ending, Raised, Requeue, Stopped, settle
+from reliq.domain.redact import hide
 from reliq.domain.retry import RetryPolicy
 from reliq.errors import StoreError
 from reliq.ports import Queue
@@ -171,6 +172,9 @@ class Worker:
     def _settle(self, attempt: Attempt, ending: Ending) -> None:
         policy = self.app.handler(attempt.claim.kind).retry or self.retry
         settlement = settle(ending, attempt.claim, policy, self.dice.random())
+        if self.app.secrets and isinstance(settlement, Requeue | Bury) and settlement.error:
+            error = hide(settlement.error, attempt.claim.payload_json, self.app.secrets)
+            settlement = replace(settlement, error=error)
         self.settler.settle(attempt, settlement)
 
     async def _hand_back_unheard(self) -> None:

@@ -35,6 +35,7 @@ from reliq.domain.outcome import (
     TimedOut,
 )
 from reliq.domain.payload import PayloadModel
+from reliq.domain.redact import hide
 from reliq.domain.text import error_text
 from reliq.errors import LeaseLost
 from reliq.ports import Queue
@@ -95,7 +96,10 @@ class Runner:
         if attempt.is_settled:
             attempts_ended([(attempt, Succeed())])
             if isinstance(ending, Raised):
-                raised_after_commit(attempt, error_text(ending.error))
+                said = error_text(ending.error)
+                raised_after_commit(
+                    attempt, hide(said, attempt.claim.payload_json, self.app.secrets)
+                )
             elif isinstance(ending, Done) and ending.result is not None:
                 result_after_commit(attempt)
             return None

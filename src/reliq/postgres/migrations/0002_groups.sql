@@ -95,7 +95,7 @@ begin
     raise exception 'reliq.enqueue: the key % is of the form that reliq makes up for jobs of '
       'events: begin it with a word of your own', enqueue.key using errcode = '22023';
   end if;
-  if enqueue.priority between 0 and 9 is not true then
+  if enqueue.priority not between 0 and 9 then
     raise exception 'reliq.enqueue: priority is 0 (first) to 9 (last), not %', enqueue.priority
       using errcode = '22023';
   end if;
@@ -142,7 +142,7 @@ begin
   values (new_id, enqueue.kind, coalesce(enqueue.payload, '{}'),
           coalesce(enqueue.key, 'job:' || new_id),
           reliq.now() + coalesce(enqueue.run_in, '0'),
-          coalesce(enqueue.queue, 'default'), enqueue.priority, enqueue.event_id,
+          coalesce(enqueue.queue, 'default'), coalesce(enqueue.priority, 5), enqueue.event_id,
           enqueue.group_key, enqueue.group_key is null, enqueue.group_key is not null);
   if enqueue.group_key is not null then
     perform reliq.advance_groups(array[enqueue.group_key]);

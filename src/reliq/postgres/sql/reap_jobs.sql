@@ -62,9 +62,9 @@ lost as (
 ),
 recorded as (
   insert into reliq.attempts
-    (job_id, fence, attempt, kind, worker, started_at, ended, buried, error)
+    (job_id, fence, attempt, kind, worker, started_at, ended, buried, error, fingerprint)
   select (job).id, (job).fence, (job).attempt, (job).kind, (job).worker, (job).claimed_at,
-         'lease_lost', dead, (job).last_error
+         'lease_lost', dead, (job).last_error, case when dead then 'lease_lost' end
   from lost
 ),
 moved as (

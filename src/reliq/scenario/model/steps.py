@@ -167,9 +167,14 @@ class Clock(Strict):
 
 
 class Requeue(Strict):
-    """Operators who ask at once for every dead letter to be made anew."""
+    """
+    Operators who ask at once for every dead letter to be made anew: each one by its number.
+
+    With a `kind` they ask for all of that kind, each operator in one command.
+    """
 
     operators: int = Field(default=1, ge=1, le=10)
+    kind: str | None = None
 
 
 class Cancel(Strict):
