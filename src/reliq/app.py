@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from reliq.domain.event import Delivery
 from reliq.domain.job import Claim, EventId, JobId, Kind, NewJob, Payload
@@ -32,6 +32,56 @@ HEADERS_KEPT: Final = frozenset({"content-type", "user-agent"})
 
 ALERT_KIND: Final = "alert"
 """The kind of job that the queue makes when a job dies; an App that handles it gets alerts."""
+
+
+@dataclass(slots=True)
+class Effect:
+    """
+    Something done outside, known by its key: what `job.once(key)` found out about it.
+
+    `new`: it is yours to do. `unknown`: somebody else began, and came to an end without a word, or
+    an earlier attempt did: ask the provider, repeat it under the same idempotency key, or give
+    up. `done`: `result` is what was said of it then.
+    """
+
+    key: str
+    found: Literal["new", "unknown", "done"]
+    result: Any
+    _finish: Callable[[Any], Awaitable[None]] = field(repr=False)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nobody has ever begun."""
+        return self.found == "new"
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether somebody has begun who never said how it ended."""
+        return self.found == "unknown"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing left to do."""
+        return self.found == "done"
+
+    async def done(self, result: Any = None) -> None:
+        """
+        Remember that it is done, and what came of it: JSON, and small.
+
+        Raises:
+            LeaseLost: the job is no longer ours, and nothing was written.
+            StoreUnavailable: the database went away; it may or may not be remembered.
+            ValueError: the result is not JSON.
+
+        """
+        if self.is_done:
+            raise RuntimeError(f"the effect {self.key!r} is done already")
+        await self._finish(result)
+        self.found, self.result = "done", result
+
+
+Transaction = Callable[[], AbstractAsyncContextManager[Any]]
+Once = Callable[[str], Awaitable[Effect]]
 
 
 @dataclass(slots=True)
@@ -50,10 +100,11 @@ class Job:
     attempt: int
     attempts_max: int
     event_id: EventId | None
-    _transaction: Callable[[], AbstractAsyncContextManager[Any]] = field(repr=False)
+    _transaction: Transaction = field(repr=False)
+    _once: Once = field(repr=False)
 
     @classmethod
-    def of(cls, claim: Claim, transaction: Callable[[], AbstractAsyncContextManager[Any]]) -> "Job":
+    def of(cls, claim: Claim, transaction: Transaction, once: Once) -> "Job":
         """
         Show a handler its claim.
 
@@ -68,7 +119,7 @@ class Job:
         return cls(
             id=claim.job_id, kind=claim.kind, key=claim.key, payload=payload,
             attempt=claim.attempt, attempts_max=claim.attempts_max, event_id=claim.event_id,
-            _transaction=transaction,
+            _transaction=transaction, _once=once,
         )  # fmt: skip
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
@@ -86,6 +137,21 @@ class Job:
 
         """
         return self._transaction()
+
+    async def once(self, key: str) -> Effect:
+        """
+        Ask for something to be done outside once, whatever becomes of this attempt.
+
+        Every job that uses the key, of any kind, means the same effect. Say `await effect.done(…)`
+        as soon as it is done. It comes before `job.transaction()`, which settles the job.
+
+        Raises:
+            EffectTaken: another job is at it: let it pass, and this job comes again later.
+            LeaseLost: the job is no longer ours, and nothing was written.
+            StoreUnavailable: the database went away.
+
+        """
+        return await self._once(key)
 
 
 Run = Callable[[Job], Awaitable[Outcome | None]] | Callable[[Job], Outcome | None]

@@ -374,10 +374,10 @@ def test_prune_takes_ages_for_each_sort(reliq, sql):
     )
 
     assert reliq("prune", "--jobs", "10d", "--bodies", "36500d")[1] == (
-        "deleted 1 finished job and 0 expired keys, emptied the bodies of 0 events\n"
+        "deleted 1 finished job, 0 expired keys and 0 old effects, emptied the bodies of 0 events\n"
     )
     assert reliq("prune", "--dead", "10d", "--bodies", "36500d")[1].startswith(
-        "deleted 1 finished job and 0 expired"
+        "deleted 1 finished job, 0 expired"
     )
     assert "the bodies of 1 event" in reliq("prune", "--bodies", "10d")[1]
 

@@ -172,7 +172,7 @@ def _read_again(app: "App", event: int, delivery: Delivery) -> "Parsed":
 
 def prune(*, jobs: Age = None, dead: Age = None, bodies: Age = None, json: Json = False) -> None:
     """
-    Delete what is older than it must be kept: jobs, keys, bodies of events.
+    Delete what is older than it must be kept: jobs, keys, effects, bodies of events.
 
     Dead letters, and bodies that could not be read, have an age of their own.
     """
@@ -182,6 +182,7 @@ def prune(*, jobs: Age = None, dead: Age = None, bodies: Age = None, json: Json 
             jobs=settings.keep_jobs if jobs is None else jobs,
             dead=settings.keep_dead if dead is None else dead,
             bodies=settings.keep_bodies if bodies is None else bodies,
+            effects=settings.keep_effects,
         )
 
     pruned = _at_desk(work)
@@ -189,8 +190,8 @@ def prune(*, jobs: Age = None, dead: Age = None, bodies: Age = None, json: Json 
         print_json(dict(pruned))
         return
     typer.echo(
-        f"deleted {plural(pruned['jobs'], 'finished job')} and {plural(pruned['keys'], 'expired key')}"
-        f", emptied the bodies of {plural(pruned['bodies'], 'event')}"
+        f"deleted {plural(pruned['jobs'], 'finished job')}, {plural(pruned['keys'], 'expired key')}"
+        f" and {plural(pruned['effects'], 'old effect')}, emptied the bodies of {plural(pruned['bodies'], 'event')}"
     )
 
 

@@ -15,7 +15,7 @@ from typing import assert_never
 from reliq.domain.job import RUN_IN_MAX, Claim
 from reliq.domain.retry import RetryPolicy
 from reliq.domain.text import error_text
-from reliq.errors import PermanentError, TemporaryError
+from reliq.errors import EffectTaken, PermanentError, TemporaryError
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Bury:
 Settlement = Succeed | Requeue | Bury
 
 
-def settle(ending: Ending, claim: Claim, policy: RetryPolicy, roll: float) -> Settlement:  # noqa: PLR0911 - a table
+def settle(ending: Ending, claim: Claim, policy: RetryPolicy, roll: float) -> Settlement:  # noqa: C901, PLR0911 - a table
     """
     Choose what the queue does about an ending.
 
@@ -125,6 +125,9 @@ def settle(ending: Ending, claim: Claim, policy: RetryPolicy, roll: float) -> Se
             return Requeue(after=max(after, timedelta(0)), ended="again", spends=False)
         case Stopped():
             return Requeue(after=timedelta(0), ended="handed_back", spends=False)
+        case Raised(EffectTaken() as error):
+            pause = policy.delay(1, roll)
+            return Requeue(after=pause, ended="again", spends=False, error=error_text(error))
         case GiveUp(reason):
             return Bury(reason="gave_up", ended="failed", error=error_text(reason))
         case Raised(PermanentError() as error):

@@ -150,21 +150,26 @@ class Desk:
         return await self._fetch("replay_event", event_id, key_ttl, *columns(jobs), suffix)
 
     async def prune(
-        self, *, jobs: timedelta, dead: timedelta, bodies: timedelta
+        self, *, jobs: timedelta, dead: timedelta, bodies: timedelta, effects: timedelta
     ) -> Mapping[str, int]:
         """
-        Delete finished jobs and expired keys and empty old bodies, in bounded batches.
+        Delete finished jobs, expired keys and old effects, empty old bodies, in bounded batches.
 
-        Each age counts from the end of a job or the arrival of an event; `dead` is for dead
-        letters, and for bodies that were never read.
+        Each age counts from the end of a job or an effect or the arrival of an event; `dead` is
+        for dead letters, and for bodies that were never read.
         """
         pruned = {
             "jobs": await self._walk("prune_jobs", jobs, dead),
             "bodies": await self._walk("prune_bodies", bodies, dead),
             "keys": 0,
+            "effects": 0,
         }
         while (count := (await self._fetch("prune_keys", PRUNE_BATCH))[0]["pruned"]) > 0:
             pruned["keys"] += count
+        while (
+            count := (await self._fetch("prune_effects", effects, PRUNE_BATCH))[0]["pruned"]
+        ) > 0:
+            pruned["effects"] += count
         return pruned
 
     async def _walk(self, name: str, *ages: timedelta) -> int:

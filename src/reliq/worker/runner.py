@@ -36,6 +36,7 @@ from reliq.domain.outcome import (
 from reliq.domain.text import error_text
 from reliq.errors import LeaseLost
 from reliq.ports import Queue
+from reliq.worker import effects
 from reliq.worker.hand import Attempt, Cut, now_s
 from reliq.worker.lines import attempts_ended, raised_after_commit
 
@@ -105,7 +106,8 @@ class Runner:
 
     async def _ending(self, known: "Known", attempt: Attempt) -> Ending:
         try:
-            job = Job.of(attempt.claim, partial(self._transaction, attempt))
+            once = partial(effects.once, self.queue, attempt)
+            job = Job.of(attempt.claim, partial(self._transaction, attempt), once)
             answer = (
                 known.run(job) if known.is_async else await self._in_thread(known.run, job, attempt)
             )
@@ -136,6 +138,7 @@ class Runner:
     async def _transaction(self, attempt: Attempt) -> AsyncIterator[Any]:
         if attempt.is_settled:
             raise RuntimeError("job.transaction() settles the job: it can be used once an attempt")
+        attempt.is_in_transaction = True
         try:
             async with self.queue.transaction(attempt.claim) as transaction:
                 yield transaction
@@ -143,6 +146,8 @@ class Runner:
         except BaseException:
             attempt.is_settling = False
             raise
+        finally:
+            attempt.is_in_transaction = False
         attempt.is_settled = True
 
 
