@@ -27,7 +27,7 @@ EVENTS: Final = frozenset(
         "database.away", "database.back", "database.budget_spent", "wakeup.lost", "slot.enqueued",
 
         # automations
-        "drill.started", "drill.ended", "drill.point",
+        "drill.started", "drill.ended", "drill.point", "drill.effect",
         "form.received", "github.received", "heartbeat.beat", "alert.not_sent",
     }
 )  # fmt: skip
