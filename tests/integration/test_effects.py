@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import anyio
@@ -28,6 +29,7 @@ pytestmark = pytest.mark.anyio
 NEW, UNKNOWN, LOST = Reservation("new"), Reservation("unknown"), Reservation("lost")
 DONE = Reservation("done", result={"id": 7})
 DAY = timedelta(days=1)
+WAITING = "select count(distinct pid) from pg_locks where not granted"
 SOON = RetryPolicy(base=timedelta(seconds=0.01), cap=timedelta(seconds=0.02))
 
 
@@ -124,6 +126,33 @@ async def test_a_takeover_is_told_unknown_and_the_old_attempt_writes_no_more(
     assert await rows(pool) == [("k", new.claim.job_id, new.claim.fence, False, None)]
 
 
+async def test_an_effect_of_an_earlier_attempt_is_unknown_though_its_job_runs_again(
+    pool, queue, clock: Clock
+):
+    old = await attempt(pool, queue)
+    await queue.reserve_effect(old.claim, "k")
+    new = await take_over(old, queue, clock)
+    other = await attempt(pool, queue)
+
+    assert not await queue.finish_effect(new.claim, "k", "1"), "it has not asked"
+    assert await queue.reserve_effect(other.claim, "k") == UNKNOWN
+
+
+async def test_who_asks_twice_without_a_word_in_between_is_told_unknown(pool, queue):
+    one = await attempt(pool, queue)
+    await queue.reserve_effect(one.claim, "k")
+
+    assert await queue.reserve_effect(one.claim, "k") == UNKNOWN
+
+
+async def test_a_job_that_has_ended_ends_no_effect(pool, queue):
+    one = await attempt(pool, queue)
+    await queue.reserve_effect(one.claim, "k")
+    await queue.settle_jobs([(one.claim, Succeed())])
+
+    assert not await queue.finish_effect(one.claim, "k", "1")
+
+
 async def test_a_lease_that_is_over_reserves_nothing(pool, queue, clock: Clock):
     old = await attempt(pool, queue)
     await clock.forward(31)
@@ -141,18 +170,42 @@ async def test_what_is_done_stays_as_it_was_said_first(pool, queue):
     assert await queue.reserve_effect(first.claim, "k") == DONE
 
 
-async def test_thirty_jobs_ask_for_one_effect_at_once_and_all_get_an_answer(pool, queue):
-    all_of_them = [await attempt(pool, queue) for _ in range(30)]
+async def let_go_at_once(pool: asyncpg.Pool, holding: str, asks: list[Any]) -> None:
+    """Run all of them while a statement that is then taken back holds them up."""
+    async with pool.acquire() as connection, anyio.create_task_group() as tasks:
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute(holding)
+        for ask in asks:
+            tasks.start_soon(ask)
+        with anyio.fail_after(10):
+            while await pool.fetchval(WAITING) < len(asks):
+                await anyio.sleep(0.01)
+        await transaction.rollback()
+
+
+@pytest.mark.parametrize(
+    ("first", "holding"),
+    [
+        ("new", "insert into reliq.effect_keys (key, job_id, fence) values ('k', 0, 0)"),
+        ("unknown", "select * from reliq.effect_keys for update"),
+    ],
+)
+async def test_twenty_jobs_ask_for_one_effect_at_once_and_all_get_an_answer(
+    pool, queue, first, holding
+):
+    if first == "unknown":
+        await queue.reserve_effect((dead := await attempt(pool, queue)).claim, "k")
+        await queue.settle_jobs([(dead.claim, Succeed())])
     answers: list[Reservation] = []
 
     async def ask(one: Attempt) -> None:
         answers.append(await queue.reserve_effect(one.claim, "k"))
 
-    async with anyio.create_task_group() as tasks:
-        for one in all_of_them:
-            tasks.start_soon(ask, one)
+    asks = [partial(ask, await attempt(pool, queue)) for _ in range(20)]
+    await let_go_at_once(pool, holding, asks)
 
-    assert Counter(found.answer for found in answers) == {"new": 1, "taken": 29}
+    assert Counter(found.answer for found in answers) == {first: 1, "taken": 19}
 
 
 async def test_a_holder_that_came_while_we_waited_is_seen(pool, queue):
@@ -246,13 +299,14 @@ async def test_a_handler_that_is_stopped_still_writes_down_what_it_did(pool, que
     assert (await queue.reserve_effect(one.claim, "k")).answer == "done"
 
 
-async def test_a_long_key_is_kept_by_its_digest(pool, queue):
+@pytest.mark.parametrize("key", [f"long {list(range(5_000))}", "with a NUL\0"])
+async def test_what_an_index_cannot_hold_is_kept_by_its_digest(pool, queue, key):
     one = await attempt(pool, queue)
 
-    await (await once(queue, one, "k" * 5_000)).done()
+    await (await once(queue, one, key)).done()
 
-    assert (await once(queue, one, "k" * 5_000)).is_done
-    assert (await once(queue, one, "k" * 5_001)).is_new
+    assert (await once(queue, one, key)).is_done
+    assert (await once(queue, one, f"{key}.")).is_new
 
 
 @pytest.mark.parametrize("key", ["", None, 42])
