@@ -162,14 +162,16 @@ class Handler:
     """
     How jobs of one kind are run.
 
-    A coroutine function runs in the event loop, a plain function in a thread. `retry` and
-    `time_limit` default to the settings'. A time limit of None there means the default, never
-    "no limit".
+    A coroutine function runs in the event loop, a plain function in a thread; either of them,
+    `isolated`, in a process of its own, which is killed at its time limit and has neither
+    `job.transaction()` nor `job.once()`. `retry` and `time_limit` default to the settings'. A time
+    limit of None there means the default, never "no limit".
     """
 
     run: Run
     retry: RetryPolicy | None = None
     time_limit: timedelta | None = None
+    isolated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

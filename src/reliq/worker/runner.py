@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import re
 import traceback
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -38,6 +38,7 @@ from reliq.errors import LeaseLost
 from reliq.ports import Queue
 from reliq.worker import effects
 from reliq.worker.hand import Attempt, Cut, now_s
+from reliq.worker.isolation import CHILD, run_isolated
 from reliq.worker.lines import attempts_ended, raised_after_commit
 
 _LIBRARY: Final = re.compile(
@@ -53,6 +54,7 @@ class Known(NamedTuple):
 
     run: Run
     is_async: bool
+    is_isolated: bool
     limit: timedelta
     limit_s: float
 
@@ -70,6 +72,8 @@ class Runner:
     queue: Queue
     time_limit: timedelta
     limiter: CapacityLimiter
+    child: Sequence[str] = CHILD
+    """The command that runs an isolated handler."""
     _known: dict[str, "Known"] = field(default_factory=dict)
     """What it takes longer to find out than to run a small job."""
 
@@ -89,7 +93,7 @@ class Runner:
                 ending = await self._ending(known, attempt)
         attempt.ended_at_s = now_s()
         if isinstance(ending, Raised):
-            attempt.where = _where(ending.error)
+            attempt.where = attempt.where or where(ending.error)
         if attempt.is_settled:
             attempts_ended([(attempt, Succeed())])
             if isinstance(ending, Raised):
@@ -100,12 +104,15 @@ class Runner:
     def _learn(self, kind: str) -> "Known":
         handler = self.app.handler(kind)
         limit = handler.time_limit or self.time_limit
-        known = Known(handler.run, _is_async(handler.run), limit, limit.total_seconds())
+        is_async, limit_s = _is_async(handler.run), limit.total_seconds()
+        known = Known(handler.run, is_async, handler.isolated, limit, limit_s)
         self._known[kind] = known
         return known
 
     async def _ending(self, known: "Known", attempt: Attempt) -> Ending:
         try:
+            if known.is_isolated:
+                return await run_isolated(self.child, attempt, known.limit)
             once = partial(effects.once, self.queue, attempt)
             job = Job.of(attempt.claim, partial(self._transaction, attempt), once)
             answer = (
@@ -166,7 +173,7 @@ def _judged(attempt: Attempt, ending: Ending | None, limit: timedelta) -> Ending
             return ending
 
 
-def _where(error: BaseException) -> str | None:
+def where(error: BaseException) -> str | None:
     """
     Name the line that raised, without the text of the error: the handler's own, if there is one.
 
