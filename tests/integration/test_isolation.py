@@ -82,6 +82,7 @@ async def test_again_is_heard(pool, seen: Seen, start: StartCommand):
     [
         ("isolated.deadly", "was killed by SIGKILL"),
         ("isolated.exiting", "ended with exit code 3 and no answer"),
+        ("isolated.forking", "ended with exit code 4 and no answer"),
     ],
 )
 async def test_a_handler_that_takes_its_process_down_fails_with_how_it_died(

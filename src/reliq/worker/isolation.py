@@ -31,6 +31,7 @@ CHILD: Final = (sys.executable, "-m", "reliq.wiring.isolated")
 """Loads the App that the settings name, as the worker did, and runs one handler."""
 
 _ANSWER_BYTES_MAX: Final = 16 * TEXT_MAX
+_LOOK_EVERY_S: Final = 0.02
 _DRAIN_S: Final = 1.0
 """For an answer to be read whose process is gone already."""
 
@@ -50,7 +51,10 @@ async def run_isolated(command: Sequence[str], attempt: Attempt, limit: timedelt
         with anyio.CancelScope(shield=True):
             with suppress(ProcessLookupError, PermissionError):  # it and all of its own are gone
                 os.killpg(process.pid, signal.SIGKILL)
-            await process.aclose()
+            await _ended(process)
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    await pipe.aclose()
     if line is not None:
         ending, attempt.where = heard(line)
         return ending
@@ -66,7 +70,7 @@ async def _ask(process: Process, text: bytes) -> bytes | None:
     async with anyio.create_task_group() as tasks:
 
         async def end_with_it() -> None:
-            await process.wait()
+            await _ended(process)
             tasks.cancel_scope.deadline = anyio.current_time() + _DRAIN_S
 
         tasks.start_soon(end_with_it)
@@ -75,9 +79,15 @@ async def _ask(process: Process, text: bytes) -> bytes | None:
         try:
             line = await answers.receive_until(b"\n", _ANSWER_BYTES_MAX)
         except (anyio.EndOfStream, anyio.IncompleteRead, anyio.DelimiterNotFound):
-            await process.wait()
+            await _ended(process)
         tasks.cancel_scope.cancel()
     return line
+
+
+async def _ended(process: Process) -> None:
+    """Wait for its end, and not for those whom it gave its pipes to, as some asyncio's `wait` does."""
+    while process.returncode is None:
+        await anyio.sleep(_LOOK_EVERY_S)
 
 
 def _how(code: int | None) -> str:
