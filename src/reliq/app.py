@@ -18,7 +18,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Final, Generic, cast
+from typing import Any, Final, Generic, Literal, cast
 
 from typing_extensions import TypeVar
 
@@ -45,6 +45,56 @@ Data = TypeVar("Data", default=Any)
 
 
 @dataclass(slots=True)
+class Effect:
+    """
+    Something done outside, known by its key: what `job.once(key)` found out about it.
+
+    `new`: it is yours to do. `unknown`: somebody else began, and came to an end without a word, or
+    an earlier attempt did: ask the provider, repeat it under the same idempotency key, or give
+    up. `done`: `result` is what was said of it then.
+    """
+
+    key: str
+    found: Literal["new", "unknown", "done"]
+    result: Any
+    _finish: Callable[[Any], Awaitable[None]] = field(repr=False)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nobody has ever begun."""
+        return self.found == "new"
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether somebody has begun who never said how it ended."""
+        return self.found == "unknown"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing left to do."""
+        return self.found == "done"
+
+    async def done(self, result: Any = None) -> None:
+        """
+        Remember that it is done, and what came of it: JSON, and small.
+
+        Raises:
+            LeaseLost: the job is no longer ours, and nothing was written.
+            StoreUnavailable: the database went away; it may or may not be remembered.
+            ValueError: the result is not JSON.
+
+        """
+        if self.is_done:
+            raise RuntimeError(f"the effect {self.key!r} is done already")
+        await self._finish(result)
+        self.found, self.result = "done", result
+
+
+Transaction = Callable[[], AbstractAsyncContextManager[Any]]
+Once = Callable[[str], Awaitable[Effect]]
+
+
+@dataclass(slots=True)
 class Job(Generic[Data]):
     """
     What a handler gets: one attempt at one job.
@@ -61,14 +111,16 @@ class Job(Generic[Data]):
     attempt: int
     attempts_max: int
     event_id: EventId | None
-    _transaction: Callable[[], AbstractAsyncContextManager[Any]] = field(repr=False)
+    _transaction: Transaction = field(repr=False)
+    _once: Once = field(repr=False)
     data: Data = field(default=cast("Any", None), repr=False)
 
     @classmethod
     def of(
         cls,
         claim: Claim,
-        transaction: Callable[[], AbstractAsyncContextManager[Any]],
+        transaction: Transaction,
+        once: Once,
         model: PayloadModel | None = None,
     ) -> "Job":
         """
@@ -87,7 +139,7 @@ class Job(Generic[Data]):
         return cls(
             id=claim.job_id, kind=claim.kind, key=claim.key, payload=payload,
             attempt=claim.attempt, attempts_max=claim.attempts_max, event_id=claim.event_id,
-            _transaction=transaction, data=data,
+            _transaction=transaction, _once=once, data=data,
         )  # fmt: skip
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
@@ -106,6 +158,21 @@ class Job(Generic[Data]):
         """
         return self._transaction()
 
+    async def once(self, key: str) -> Effect:
+        """
+        Ask for something to be done outside once, whatever becomes of this attempt.
+
+        Every job that uses the key, of any kind, means the same effect. Say `await effect.done(…)`
+        as soon as it is done. It comes before `job.transaction()`, which settles the job.
+
+        Raises:
+            EffectTaken: another job is at it: let it pass, and this job comes again later.
+            LeaseLost: the job is no longer ours, and nothing was written.
+            StoreUnavailable: the database went away.
+
+        """
+        return await self._once(key)
+
 
 Run = Callable[[Job], Awaitable[Outcome | None]] | Callable[[Job], Outcome | None]
 
@@ -115,15 +182,18 @@ class Handler:
     """
     How jobs of one kind are run.
 
-    A coroutine function runs in the event loop, a plain function in a thread. `retry` and
-    `time_limit` default to the policy's, and those to the settings'. A time limit of None there
-    means the default, never "no limit". `payload` is the kind's model, a dataclass or a pydantic
-    one, and `upgrade` reads what was stored for an older version of it.
+    A coroutine function runs in the event loop, a plain function in a thread; either of them,
+    `isolated`, in a process of its own, which is killed at its time limit and has neither
+    `job.transaction()` nor `job.once()`. `retry` and `time_limit` default to the policy's, and
+    those to the settings'. A time limit of None there means the default, never "no limit".
+    `payload` is the kind's model, a dataclass or a pydantic one, and `upgrade` reads what was
+    stored for an older version of it.
     """
 
     run: Run
     retry: Retry | None = None
     time_limit: timedelta | None = None
+    isolated: bool = False
     _: KW_ONLY
     policy: Policy = DEFAULT
     payload: type | None = None

@@ -11,6 +11,8 @@ ReliqError
 ├── PermanentError         the job's: repeating cannot help; it goes to the dead letters
 ├── TemporaryError         the upstream's: try again, not before `after`
 ├── LeaseLost              another worker has the job; nothing of this attempt was written
+├── HandlerDied            the handler's: its own process ended without an answer; try again
+├── EffectTaken            another job's: it is at the same effect; this one comes again
 ├── ServerFailed           the machine's: a Postgres of ours did not start, stop or obey
 └── HarnessError           the rig's, not the system's under test
     └── ScenarioInvalid        with file and line
@@ -86,6 +88,19 @@ class TemporaryError(ReliqError):
 
 class LeaseLost(ReliqError):
     """The job is no longer ours: its transaction was rolled back and its settle refused."""
+
+
+class HandlerDied(ReliqError):
+    """The process of an isolated handler was killed or ended by itself, and nobody knows more."""
+
+
+class EffectTaken(ReliqError):
+    """
+    Another job is at the effect that `job.once` was asked for.
+
+    A handler lets it pass: its job comes again after the first pause of its policy, at no
+    attempt's cost, and finds the effect done, or its holder at an end.
+    """
 
 
 class ServerFailed(ReliqError):

@@ -29,7 +29,7 @@ EVENTS: Final = frozenset(
         "groups.advanced", "breaker.open",
 
         # automations
-        "drill.started", "drill.ended", "drill.point",
+        "drill.started", "drill.ended", "drill.point", "drill.effect",
         "form.received", "github.received", "heartbeat.beat", "alert.not_sent",
     }
 )  # fmt: skip

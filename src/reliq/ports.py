@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from reliq.domain.event import Duplicate, Stored
 from reliq.domain.job import Claim, Enqueued, Fence, JobId, Kind, NewJob
@@ -49,6 +49,20 @@ class Settled:
 
     lost: frozenset[JobId]
     alerts: Mapping[JobId, JobId]
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """
+    What asking for an effect came to.
+
+    `new`; `unknown`, where who was at it before never said how it ended; `done`, with the
+    `result`; `taken`, where the job `holder` is at it; `lost`, where our own lease is over.
+    """
+
+    answer: Literal["new", "unknown", "done", "taken", "lost"]
+    holder: JobId | None = None
+    result: Any = None
 
 
 class Inbox(Protocol):
@@ -96,6 +110,14 @@ class Queue(Protocol):
 
     def transaction(self, claim: Claim) -> AbstractAsyncContextManager[Any]:
         """Open a transaction that commits only together with the job's success."""
+        ...
+
+    async def reserve_effect(self, claim: Claim, key: str) -> Reservation:
+        """Say that a job is about to do something outside, or learn what is known of it."""
+        ...
+
+    async def finish_effect(self, claim: Claim, key: str, result_json: str) -> bool:
+        """Remember that it is done; False when lease or reservation are not ours any more."""
         ...
 
 

@@ -136,6 +136,9 @@ class Settings(BaseSettings):
     )
     keep_bodies: Duration = Field(timedelta(days=30), description="bodies of events, for prune")
     keep_keys: Duration = Field(timedelta(days=35), description="dedup and idempotency keys")
+    keep_effects: Duration = Field(
+        timedelta(days=400), description="effects of job.once() that are done"
+    )
 
     prepared: bool = Field(
         default=True, description="off for a pooler that cannot keep prepared statements"
@@ -163,6 +166,11 @@ class Settings(BaseSettings):
             yield "RELIQ_RETRY_CAP must not be below RELIQ_RETRY_BASE"
         if self.keep_keys <= self.keep_bodies:
             yield "RELIQ_KEEP_KEYS must exceed RELIQ_KEEP_BODIES: a replay must find its keys"
+        if self.keep_effects <= max(self.keep_dead, self.keep_keys):
+            yield (
+                "RELIQ_KEEP_EFFECTS must exceed RELIQ_KEEP_DEAD and RELIQ_KEEP_KEYS: a job that is "
+                "made anew must find what was done"
+            )
 
     @property
     def dsn(self) -> str:
@@ -183,7 +191,7 @@ class Settings(BaseSettings):
             succeeded=self.keep_jobs, cancelled=self.keep_cancelled, dead=self.keep_dead,
             ignored=self.keep_ignored,
         )  # fmt: skip
-        return Keeps(usual=usual, bodies=self.keep_bodies, kinds=kinds)
+        return Keeps(usual=usual, bodies=self.keep_bodies, effects=self.keep_effects, kinds=kinds)
 
     def secret(self, source: str) -> str | None:
         """Look up the secret of a source; dashes in its name are underscores in the environment."""

@@ -547,9 +547,18 @@ def test_prune_deletes_what_is_old_and_keeps_the_rest(reliq, sql):
     sql(aged.format("40 days"), unread := sql(EVENT, "shop", b"unread"))
     sql("update reliq.events set parse_error = 'ValueError' where id = $1", unread)
 
+    for days in (390, 410):
+        sql(
+            "insert into reliq.effect_keys (key, job_id, fence, done_at)"
+            f" values ('{days}', 1, 1, reliq.now() - interval '{days} days')"
+        )
+
     code, document, _ = reliq("prune", "--json")
 
-    assert (code, json.loads(document)) == (0, {"jobs": 1, "bodies": 1, "keys": 0})
+    assert (code, json.loads(document)) == (
+        0,
+        {"jobs": 1, "bodies": 1, "keys": 0, "effects": 1, "groups": 0},
+    )
     assert sql("select array_agg(id order by id) from reliq.jobs") == kept
     assert sql("select array_agg(id) from reliq.events where body is not null") == [newer, unread]
 
@@ -562,10 +571,10 @@ def test_prune_takes_ages_for_each_sort(reliq, sql):
     )
 
     assert reliq("prune", "--jobs", "10d", "--bodies", "36500d")[1] == (
-        "deleted 1 finished job and 0 expired keys, emptied the bodies of 0 events\n"
+        "deleted 1 finished job, 0 expired keys and 0 old effects, emptied the bodies of 0 events\n"
     )
     assert reliq("prune", "--dead", "10d", "--bodies", "36500d")[1].startswith(
-        "deleted 1 finished job and 0 expired"
+        "deleted 1 finished job, 0 expired"
     )
     assert "the bodies of 1 event" in reliq("prune", "--bodies", "10d")[1]
 

@@ -17,6 +17,7 @@ DAY = timedelta(days=1)
 KEEPS = Keeps(
     usual=Keep(succeeded=10 * DAY, cancelled=20 * DAY, dead=40 * DAY, ignored=30 * DAY),
     bodies=10 * DAY,
+    effects=400 * DAY,
     kinds={"report": Keep(succeeded=100 * DAY, dead=5 * DAY)},
 )
 ENDED = """
@@ -61,7 +62,7 @@ async def test_each_state_and_kind_is_kept_for_a_time_of_its_own(pool: asyncpg.P
     pruned = await Pruner(pool, KEEPS).prune()
 
     assert await left(pool) == kept
-    assert pruned == {"jobs": len(gone), "bodies": 0, "keys": 0}
+    assert pruned == {"jobs": len(gone), "bodies": 0, "keys": 0, "effects": 0, "groups": 0}
     assert await pool.fetchval("select count(*) from reliq.attempts") == 3
 
 

@@ -23,7 +23,7 @@ DEAD = {"job_id": 7, "kind": "site.form", "reason": "permanent", "attempt": 1, "
 async def handle(payload):
     job = Job(
         id=9, kind="alert", key="site.form:ab:1", payload=payload, attempt=1, attempts_max=8,
-        event_id=None, _transaction=None,
+        event_id=None, _transaction=None, _once=None,
     )  # fmt: skip
     async with httpx.AsyncClient(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)) as http:
         bot = Telegram(

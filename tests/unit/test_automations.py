@@ -52,7 +52,7 @@ def delivery(source, body, headers=()):
 def job(kind, payload, key="event:5:x:1"):
     return Job(
         id=3, kind=kind, key=key, payload=payload, attempt=1, attempts_max=8, event_id=5,
-        _transaction=None,
+        _transaction=None, _once=None,
     )  # fmt: skip
 
 

@@ -14,7 +14,9 @@ USUAL = Keep(succeeded=DAY, cancelled=2 * DAY, dead=3 * DAY, ignored=4 * DAY)
 
 
 def test_a_kind_keeps_in_its_own_way_what_it_speaks_of_and_the_rest_as_usual():
-    keeps = Keeps(usual=USUAL, bodies=9 * DAY, kinds={"report": Keep(succeeded=365 * DAY)})
+    keeps = Keeps(
+        usual=USUAL, bodies=9 * DAY, effects=400 * DAY, kinds={"report": Keep(succeeded=365 * DAY)}
+    )
 
     assert keeps.of_jobs() == (
         ["", "report"], [DAY, 365 * DAY], [2 * DAY] * 2, [3 * DAY] * 2, [4 * DAY] * 2,

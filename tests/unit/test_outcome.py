@@ -24,7 +24,7 @@ from reliq.domain.outcome import (
     settle,
 )
 from reliq.domain.retry import RetryPolicy
-from reliq.errors import PermanentError, TemporaryError
+from reliq.errors import EffectTaken, PermanentError, TemporaryError
 
 POLICY = RetryPolicy(attempts_max=3, retry_after_max=timedelta(hours=2))
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
@@ -39,6 +39,7 @@ endings = st.sampled_from(
         Raised(PermanentError("no")),
         Raised(TemporaryError("later", after=30 * SECOND)),
         Raised(TemporaryError("later", after=3 * HOUR)),
+        Raised(EffectTaken("job 3 is at it")),
         TimedOut(SECOND),
         Stopped(),
     ]
@@ -91,6 +92,10 @@ FAILED: dict[str, Any] = {"ended": "failed", "spends": True, "after": 10 * SECON
         (
             Raised(httpx.ConnectTimeout("no")),
             Requeue(error="ConnectTimeout: no", error_class="httpx.ConnectTimeout", **FAILED),
+        ),
+        (
+            Raised(EffectTaken("no")),
+            Requeue(after=10 * SECOND, ended="again", spends=False, error="EffectTaken: no"),
         ),
         (
             Raised(TemporaryError("no", status=503)),

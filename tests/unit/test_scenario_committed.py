@@ -37,3 +37,32 @@ def test_what_no_other_word_fits_is_a_write_of_its_columns():
     new = {**ROW, "state": "queued", "run_at": 6, "worker": None}
 
     assert told(ROW, new) == [("write", ["run_at", "state"]), ("statement", None)]
+
+
+HELD = {"key": "k", "job_id": 3, "fence": 1, "done_at": None, "result": None}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (None, HELD, "effect-reserved"),
+        (HELD, {**HELD, "fence": 2}, "effect-reserved"),
+        (HELD, {**HELD, "job_id": 4}, "effect-reserved"),
+        (HELD, {**HELD, "done_at": 5, "result": "{}"}, "effect-done"),
+        ({**HELD, "done_at": 5}, {**HELD, "done_at": 5}, None),
+        ({**HELD, "done_at": 5}, None, None),
+    ],
+)
+def test_the_ledger_of_effects_is_told_by_who_begins_and_who_ends(old, new, said):
+    op = "insert" if old is None else "delete" if new is None else "update"
+    entries = entries_of(Transaction(9, 8, [Change("effect_keys", op, old, new)]), 1)
+
+    assert [entry.e for entry in entries] == ([said] if said else [])
+    for entry in entries:
+        assert (entry.a["key"], entry.a["job"], entry.a["fence"]) == (
+            "k", new["job_id"], new["fence"]
+        )  # fmt: skip
+        if said == "effect-reserved":
+            assert (entry.a["was_job"], entry.a["was_fence"]) == (
+                (None, None) if old is None else (3, 1)
+            )

@@ -28,7 +28,7 @@ def drilling(http: httpx.AsyncClient | None = None, *points: str) -> drill.Drill
 def job(kind: str, **payload: object) -> Job:
     return Job(
         id=7, kind=kind, key="event:1:call:1", payload={"url": URL, **payload}, attempt=2,
-        attempts_max=3, event_id=1, _transaction=lambda: None,
+        attempts_max=3, event_id=1, _transaction=lambda: None, _once=None,
     )  # fmt: skip
 
 

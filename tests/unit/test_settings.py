@@ -51,7 +51,7 @@ def test_every_problem_is_named_at_once(given):
 def test_all_broken_relations_are_named(given):
     given(
         RELIQ_DATABASE_URL=DATABASE, RELIQ_LEASE="2s", RELIQ_POLL="2s", RELIQ_REAP_EVERY="4s",
-        RELIQ_RETRY_BASE="2h", RELIQ_KEEP_KEYS="30d",
+        RELIQ_RETRY_BASE="2h", RELIQ_KEEP_KEYS="30d", RELIQ_KEEP_EFFECTS="180d",
     )  # fmt: skip
 
     settings, problems = load()
@@ -62,6 +62,7 @@ def test_all_broken_relations_are_named(given):
         "RELIQ_REAP_EVERY",
         "RELIQ_RETRY_CAP",
         "RELIQ_KEEP_KEYS",
+        "RELIQ_KEEP_EFFECTS",
     ]
 
 

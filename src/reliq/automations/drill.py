@@ -12,6 +12,7 @@ a job may name a `group` and a `queue`.
 | `drill.noop`     |                  | nothing                                                  |
 | `drill.call`     | `url`            | posts to the address, with the job's key                 |
 | `drill.write`    |                  | one row in `drill.effects`, in the transaction of the settle |
+| `drill.once`     | `url`, `effect`  | calls unless the effect of that key is done, and says that it is |
 | `drill.book`     | `url`            | calls, then writes                                       |
 | `drill.stubborn` | `url`            | as `book`, and cannot be stopped: its late result meets the fence alone |
 | `drill.sleep`    | `s`              | waits                                                    |
@@ -89,6 +90,7 @@ def app(settings: Settings) -> App:
     )  # fmt: skip
     kinds: dict[str, Does] = {
         "drill.noop": noop, "drill.call": call, "drill.write": write, "drill.book": book,
+        "drill.once": once,
         "drill.stubborn": stubborn, "drill.sleep": sleep, "drill.burn": burn,
         "drill.block": block, "drill.fail": fail, "drill.exit": leave, "drill.tick": write,
     }  # fmt: skip
@@ -157,15 +159,15 @@ async def noop(_: Drill, __: Job) -> None:
     """Do nothing."""
 
 
-async def call(drill: Drill, job: Job) -> None:
+async def call(drill: Drill, job: Job, key: str | None = None) -> None:
     """
-    Post to the payload's address.
+    Post to the payload's address, with the job's key or another.
 
     The body is the same at every attempt, as services that know the key may demand. Which
     attempt and which process calls goes into headers, for the upstream's log.
     """
     headers = {
-        "Idempotency-Key": job.key,
+        "Idempotency-Key": key or job.key,
         "Drill-Job": str(job.id),
         "Drill-Attempt": str(job.attempt),
         "Drill-Process": str(os.getpid()),
@@ -191,6 +193,16 @@ async def book(drill: Drill, job: Job) -> None:
     """Call, then write."""
     await call(drill, job)
     await write(drill, job)
+
+
+async def once(drill: Drill, job: Job) -> None:
+    """Call once for an effect, whoever is at it; what nobody knows is repeated under its key."""
+    effect = await job.once(job.payload["effect"])
+    about = {"key": effect.key, "found": effect.found}
+    log.info("drill.effect", job_id=job.id, attempt=job.attempt, **about)
+    if not effect.is_done:
+        await call(drill, job, effect.key)
+        await effect.done({"job": job.id})
 
 
 async def stubborn(drill: Drill, job: Job) -> None:

@@ -164,7 +164,7 @@ def prune(
     json: Json = False,
 ) -> None:
     """
-    Delete what is older than it must be kept: jobs, keys, bodies of events.
+    Delete what is older than it must be kept: jobs, keys, effects, bodies of events.
 
     Dead letters, and bodies that could not be read, have an age of their own, and so have those
     of them that were ignored. Workers do the same by themselves, unless RELIQ_PRUNE is off. An age
@@ -184,8 +184,8 @@ def prune(
         print_json(pruned)
         return
     typer.echo(
-        f"deleted {plural(pruned['jobs'], 'finished job')} and {plural(pruned['keys'], 'expired key')}"
-        f", emptied the bodies of {plural(pruned['bodies'], 'event')}"
+        f"deleted {plural(pruned['jobs'], 'finished job')}, {plural(pruned['keys'], 'expired key')}"
+        f" and {plural(pruned['effects'], 'old effect')}, emptied the bodies of {plural(pruned['bodies'], 'event')}"
     )
 
 

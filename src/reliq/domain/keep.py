@@ -46,6 +46,7 @@ class Keeps:
 
     usual: Keep
     bodies: timedelta
+    effects: timedelta
     kinds: Mapping[str, Keep]
 
     def of_jobs(self) -> Sequence[list[str] | list[timedelta]]:

@@ -15,7 +15,7 @@ from typing import Any, assert_never
 from reliq.domain.job import RUN_IN_MAX, Claim
 from reliq.domain.retry import Retry
 from reliq.domain.text import error_class, error_text, result_json
-from reliq.errors import PermanentError, TemporaryError
+from reliq.errors import EffectTaken, PermanentError, TemporaryError
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def settle(ending: Ending, claim: Claim, policy: Retry, roll: float) -> Settleme
     return chosen
 
 
-def _chosen(ending: Ending, claim: Claim, policy: Retry, roll: float) -> Settlement:  # noqa: PLR0911 - a table
+def _chosen(ending: Ending, claim: Claim, policy: Retry, roll: float) -> Settlement:  # noqa: C901, PLR0911 - a table
     match ending:
         case Done(result):
             return Succeed() if result is None else SucceedWith(result_json(result))
@@ -155,6 +155,9 @@ def _chosen(ending: Ending, claim: Claim, policy: Retry, roll: float) -> Settlem
             return Requeue(after=timedelta(0), ended="handed_back", spends=False)
         case Cancelled():
             return Requeue(after=timedelta(0), ended="cancelled", spends=True)
+        case Raised(EffectTaken() as error):
+            pause = policy.delay(1, roll)
+            return Requeue(after=pause, ended="again", spends=False, error=error_text(error))
         case GiveUp(reason):
             return Bury(reason="gave_up", ended="failed", error=error_text(reason))
         case Raised(PermanentError() as error):

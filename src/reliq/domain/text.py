@@ -73,9 +73,9 @@ def result_json(result: Any) -> str:
     return storable_json({"not_kept": why})
 
 
-def storable_json(value: Any) -> str:
+def storable_json(value: Any, what: str = "the payload") -> str:
     """
-    Encode a payload as JSON that jsonb accepts.
+    Encode a payload, or `what` else it is, as JSON that jsonb accepts.
 
     Raises:
         ValueError: it holds something JSON has no word for (a date, NaN, a cycle).
@@ -86,7 +86,7 @@ def storable_json(value: Any) -> str:
         return _encode(_clean(value)) if _UNSTORABLE_JSON.search(text) else text
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(
-            f"the payload is not JSON ({error}): pass ids, texts and plain numbers"
+            f"{what} is not JSON ({error}): pass ids, texts and plain numbers"
         ) from error
 
 

@@ -29,18 +29,23 @@ class Pruner:
         return bool(await self._fetch("take_turn", "prune", lasts))
 
     async def prune(self) -> Mapping[str, int]:
-        """Delete jobs and expired keys and empty bodies; count what went of each."""
-        pruned = {
+        """Delete jobs, effects, groups, expired keys, empty bodies; count what went of each."""
+        return {
             "jobs": await self._walk("prune_jobs", self.keeps.of_jobs()),
             "bodies": await self._walk("prune_bodies", self.keeps.of_bodies()),
-            "keys": 0,
+            "keys": await self._drain("prune_keys"),
+            "effects": await self._drain("prune_effects", self.keeps.effects),
+            "groups": await self._drain("prune_groups"),
         }
-        while True:
-            [row] = await self._fetch("prune_keys", PRUNE_BATCH)
-            pruned["keys"] += row["pruned"]
-            if row["pruned"] < PRUNE_BATCH:
-                return pruned
+
+    async def _drain(self, name: str, *arguments: object) -> int:
+        pruned, last = 0, PRUNE_BATCH
+        while last >= PRUNE_BATCH:
+            [row] = await self._fetch(name, *arguments, PRUNE_BATCH)
+            last = row["pruned"]
+            pruned += last
             await anyio.sleep(self.pause_s)
+        return pruned
 
     async def _walk(self, name: str, ages: Sequence[object]) -> int:
         pruned = 0

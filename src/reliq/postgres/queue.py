@@ -1,5 +1,6 @@
 """The worker's ports on Postgres: claim, settle, renew, reap, and the handler's transaction."""
 
+import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from reliq.domain.outcome import (
     fingerprint,
 )
 from reliq.errors import LeaseLost, StoreError
-from reliq.ports import Held, Reaped, Settled
+from reliq.ports import Held, Reaped, Reservation, Settled
 from reliq.postgres.enqueue import enqueue_job
 from reliq.postgres.failures import translated
 from reliq.postgres.pool import Connection
@@ -52,7 +53,7 @@ class PostgresQueue:
     """
     Fits `ports.Queue`, `Leases`, `Reaper` and `Slots` for one worker.
 
-    `transactions` lends connections to handlers, so that however many of them wait for one, a
+    `transactions` lends connections to handlers (also for `job.once`), so that however many of them wait for one, a
     claim or a settle does not. `attempts_max` names the kinds this worker knows, each with its policy's bound; no other
     kind is claimed. `alerts` says whether jobs that die make a job of kind `alert`. `ring` is called when
     an ending has made another job ready. `queues` are all that is claimed of, if there are any.
@@ -302,6 +303,20 @@ class PostgresQueue:
         finally:
             with anyio.CancelScope(shield=True):
                 await self.transactions.release(connection)
+
+    async def reserve_effect(self, claim: Claim, key: str) -> Reservation:
+        """Reserve an effect under the claim's fence, or learn what is known of it."""
+        with translated():
+            statement = query("reserve_effect").text
+            [row] = await self.transactions.fetch(statement, key, *claim.held)
+        result = None if row["result"] is None else json.loads(row["result"])
+        return Reservation(row["answer"], row["holder"], result)
+
+    async def finish_effect(self, claim: Claim, key: str, result_json: str) -> bool:
+        """Remember an effect and its result, under the fence."""
+        with translated():
+            statement = query("finish_effect").text
+            return bool(await self.transactions.fetch(statement, key, *claim.held, result_json))
 
     async def _fetch(self, name: str, *arguments: object) -> list[asyncpg.Record]:
         with self._observed(), translated():

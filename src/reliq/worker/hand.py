@@ -58,6 +58,8 @@ class Attempt:
     cut: Cut | None = None
     is_settling: bool = False
     """Its settlement is on the way or written: a renewal that misses it has not lost it."""
+    is_in_transaction: bool = False
+    """The handler is inside `job.transaction()`, or its end is on the way."""
     is_settled: bool = False
     is_cancelled: bool = False
     """Its job is to be cancelled: its lease is not lengthened any more, but ends."""

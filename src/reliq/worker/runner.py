@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import re
 import traceback
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -39,7 +39,9 @@ from reliq.domain.redact import hide
 from reliq.domain.text import error_text
 from reliq.errors import LeaseLost
 from reliq.ports import Queue
+from reliq.worker import effects
 from reliq.worker.hand import Attempt, Cut, now_s
+from reliq.worker.isolation import CHILD, run_isolated
 from reliq.worker.lines import attempts_ended, raised_after_commit, result_after_commit
 
 _LIBRARY: Final = re.compile(
@@ -55,6 +57,7 @@ class Known(NamedTuple):
 
     run: Run
     is_async: bool
+    is_isolated: bool
     limit: timedelta
     limit_s: float
     model: PayloadModel | None
@@ -73,6 +76,8 @@ class Runner:
     queue: Queue
     time_limit: timedelta
     limiter: CapacityLimiter
+    child: Sequence[str] = CHILD
+    """The command that runs an isolated handler."""
     _known: dict[str, "Known"] = field(default_factory=dict)
     """What it takes longer to find out than to run a small job."""
 
@@ -92,7 +97,7 @@ class Runner:
                 ending = await self._ending(known, attempt)
         attempt.ended_at_s = now_s()
         if isinstance(ending, Raised):
-            attempt.where = _where(ending.error)
+            attempt.where = attempt.where or where(ending.error)
         if attempt.is_settled:
             attempts_ended([(attempt, Succeed())])
             if isinstance(ending, Raised):
@@ -108,15 +113,17 @@ class Runner:
     def _learn(self, kind: str) -> "Known":
         handler = self.app.handler(kind)
         limit = handler.time_limit or self.time_limit
-        known = Known(
-            handler.run, _is_async(handler.run), limit, limit.total_seconds(), handler.model
-        )
+        is_async, limit_s = _is_async(handler.run), limit.total_seconds()
+        known = Known(handler.run, is_async, handler.isolated, limit, limit_s, handler.model)
         self._known[kind] = known
         return known
 
     async def _ending(self, known: "Known", attempt: Attempt) -> Ending:
         try:
-            job = Job.of(attempt.claim, partial(self._transaction, attempt), known.model)
+            if known.is_isolated:
+                return await run_isolated(self.child, attempt, known.limit)
+            once = partial(effects.once, self.queue, attempt)
+            job = Job.of(attempt.claim, partial(self._transaction, attempt), once, known.model)
             answer = (
                 known.run(job) if known.is_async else await self._in_thread(known.run, job, attempt)
             )
@@ -147,6 +154,7 @@ class Runner:
     async def _transaction(self, attempt: Attempt) -> AsyncIterator[Any]:
         if attempt.is_settled:
             raise RuntimeError("job.transaction() settles the job: it can be used once an attempt")
+        attempt.is_in_transaction = True
         try:
             async with self.queue.transaction(attempt.claim) as transaction:
                 yield transaction
@@ -154,6 +162,8 @@ class Runner:
         except BaseException:
             attempt.is_settling = False
             raise
+        finally:
+            attempt.is_in_transaction = False
         attempt.is_settled = True
 
 
@@ -174,7 +184,7 @@ def _judged(attempt: Attempt, ending: Ending | None, limit: timedelta) -> Ending
             return ending
 
 
-def _where(error: BaseException) -> str | None:
+def where(error: BaseException) -> str | None:
     """
     Name the line that raised, without the text of the error: the handler's own, if there is one.
 

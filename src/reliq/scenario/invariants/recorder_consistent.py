@@ -13,7 +13,9 @@ from reliq.scenario.history import ENDS, Entry, History
 from reliq.scenario.invariants.kind import Invariant, Violation
 from reliq.scenario.invariants.recorder_rows import changes, deaths, moments
 
-_BY_PROCESSES: Final = ("event", "claim", "renew", "effect", "slot", *ENDS)
+_BY_PROCESSES: Final = (
+    "event", "claim", "renew", "effect", "effect-reserved", "effect-done", "slot", *ENDS,
+)  # fmt: skip
 
 Key = Callable[[Entry], Hashable]
 

@@ -73,6 +73,8 @@ def _said(change: Change, attempts: Mapping[tuple[int, int], Row]) -> Said:
             row = new or old
             what = "pause" if change.op == "insert" else "resume"
             yield what, {"scope": row["scope"], "name": row["name"]}
+        case "effect_keys", "insert" | "update":
+            yield from _of_ledger(old, new)
         case "jobs", "insert":
             yield from _made(new)
         case "jobs", "update":
@@ -81,6 +83,15 @@ def _said(change: Change, attempts: Mapping[tuple[int, int], Row]) -> Said:
             yield "gone", {"job": old["id"], "state": old["state"]}
         case _:
             pass  # what else happens to these tables is told by its statement
+
+
+def _of_ledger(old: Row, new: Row) -> Said:
+    about = {"key": new["key"], "job": new["job_id"], "fence": new["fence"]}
+    was = {"was_job": old.get("job_id"), "was_fence": old.get("fence")}
+    if (new["job_id"], new["fence"]) != (was["was_job"], was["was_fence"]):
+        yield "effect-reserved", {**about, **was}
+    if new.get("done_at") is not None and old.get("done_at") is None:
+        yield "effect-done", about
 
 
 def _made(job: Row) -> Said:

@@ -10,7 +10,8 @@ from reliq.scenario.timeline.scene import Scene, began_of, stem
 
 KINDS: Final = (
     "event", "job", "slot", "claim", "renew", "succeeded", "failed", "again", "release",
-    "lease-lost", "cancelled", "dead", "effect", "write", "gone", "statement",
+    "lease-lost", "cancelled", "dead", "effect", "effect-reserved", "effect-done", "write", "gone",
+    "statement",
 )  # fmt: skip
 _TONE_OF_END: Final = {
     "failed": "failed", "again": "again", "release": "released", "lease-lost": "lost",
