@@ -145,13 +145,14 @@ def columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
 
     """
     payloads = [check_job(job) for job in jobs]
+    lanes = [job.lane for job in jobs]
     return (
         [job.kind for job in jobs],
         payloads,
         [None if job.key is None else storable_key(job.key) for job in jobs],
         [job.run_in for job in jobs],
-        [job.lane[0] for job in jobs],
-        [job.lane[1] for job in jobs],
+        [queue for queue, _ in lanes],
+        [priority for _, priority in lanes],
     )
 
 
