@@ -11,6 +11,7 @@ import pytest
 
 from reliq.app import App, Effect, Job
 from reliq.domain.job import JobId
+from reliq.domain.keep import Keep, Keeps
 from reliq.domain.outcome import Succeed
 from reliq.domain.retry import RetryPolicy
 from reliq.errors import LeaseLost
@@ -250,12 +251,13 @@ async def test_prune_forgets_what_was_done_long_ago_and_nothing_else(pool, queue
     for key in ("done", "begun"):
         await queue.reserve_effect(first.claim, key)
     await queue.finish_effect(first.claim, "done", "1")
-    ages = {"jobs": DAY, "dead": DAY, "bodies": DAY, "effects": 10 * DAY}
+    usual = Keep(succeeded=DAY, cancelled=DAY, dead=DAY, ignored=DAY)
+    keeps = Keeps(usual=usual, bodies=DAY, effects=10 * DAY, kinds={})
 
     await clock.forward(9 * 86400)
-    assert (await Desk(pool).prune(**ages))["effects"] == 0
+    assert (await Desk(pool).prune(keeps))["effects"] == 0
     await clock.forward(2 * 86400)
-    assert (await Desk(pool).prune(**ages))["effects"] == 1
+    assert (await Desk(pool).prune(keeps))["effects"] == 1
     assert [row[0] for row in await rows(pool)] == ["begun"]
 
 

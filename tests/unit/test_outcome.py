@@ -95,7 +95,13 @@ FAILED: dict[str, Any] = {"ended": "failed", "spends": True, "after": 10 * SECON
         ),
         (
             Raised(EffectTaken("no")),
-            Requeue(after=10 * SECOND, ended="again", spends=False, error="EffectTaken: no"),
+            Requeue(
+                after=10 * SECOND,
+                ended="again",
+                spends=False,
+                error="EffectTaken: no",
+                error_class="EffectTaken",
+            ),  # fmt: skip
         ),
         (
             Raised(TemporaryError("no", status=503)),

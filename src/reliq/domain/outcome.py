@@ -147,8 +147,8 @@ def settle(ending: Ending, claim: Claim, policy: Retry, roll: float) -> Settleme
 
 def _chosen(ending: Ending, claim: Claim, policy: Retry, roll: float) -> Settlement:  # noqa: C901, PLR0911 - a table
     match ending:
-        case Done(result):
-            return Succeed() if result is None else SucceedWith(result_json(result))
+        case Done():
+            return Succeed() if ending.result is None else SucceedWith(result_json(ending.result))
         case Again(after):
             return Requeue(after=max(after, timedelta(0)), ended="again", spends=False)
         case Stopped():

@@ -216,13 +216,14 @@ def columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
 
     """
     payloads = [check_job(job) for job in jobs]
+    lanes = [job.lane for job in jobs]
     return (
         [job.kind for job in jobs],
         payloads,
         [_key(job) for job in jobs],
         [job.run_in for job in jobs],
-        [job.lane[0] for job in jobs],
-        [job.lane[1] for job in jobs],
+        [queue for queue, _ in lanes],
+        [priority for _, priority in lanes],
         [job.group_key for job in jobs],
     )
 
