@@ -20,6 +20,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from reliq.domain.event import Delivery
+from reliq.domain.family import Family, OnFailure
 from reliq.domain.job import Claim, EventId, JobId, Kind, NewJob, Payload
 from reliq.domain.outcome import Outcome
 from reliq.domain.retry import RetryPolicy
@@ -32,6 +33,9 @@ HEADERS_KEPT: Final = frozenset({"content-type", "user-agent"})
 
 ALERT_KIND: Final = "alert"
 """The kind of job that the queue makes when a job dies; an App that handles it gets alerts."""
+
+
+FanOut = Callable[[Any, JobId, Family], Awaitable[int]]
 
 
 @dataclass(slots=True)
@@ -51,9 +55,15 @@ class Job:
     attempts_max: int
     event_id: EventId | None
     _transaction: Callable[[], AbstractAsyncContextManager[Any]] = field(repr=False)
+    _fan_out: FanOut | None = field(repr=False, default=None)
 
     @classmethod
-    def of(cls, claim: Claim, transaction: Callable[[], AbstractAsyncContextManager[Any]]) -> "Job":
+    def of(
+        cls,
+        claim: Claim,
+        transaction: Callable[[], AbstractAsyncContextManager[Any]],
+        fan_out: FanOut,
+    ) -> "Job":
         """
         Show a handler its claim.
 
@@ -68,7 +78,7 @@ class Job:
         return cls(
             id=claim.job_id, kind=claim.kind, key=claim.key, payload=payload,
             attempt=claim.attempt, attempts_max=claim.attempts_max, event_id=claim.event_id,
-            _transaction=transaction,
+            _transaction=transaction, _fan_out=fan_out,
         )  # fmt: skip
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
@@ -86,6 +96,38 @@ class Job:
 
         """
         return self._transaction()
+
+    async def fan_out(
+        self,
+        tx: Any,
+        children: Sequence[NewJob],
+        *,
+        then: NewJob,
+        on_failure: OnFailure = "hold",
+    ) -> int:
+        """
+        Make children, and later one final job, in the transaction `tx` of this job.
+
+        ```python
+        async with job.transaction() as tx:
+            await job.fan_out(tx, pages, then=NewJob(kind="book.bind", payload={"book": 7}))
+        ```
+
+        They exist exactly if this job has succeeded, so that a handler that runs again makes none
+        twice. `then` is made once, when every child has ended; its payload gets `family`: the
+        numbers of `children`, and of those that `succeeded`, are `dead` or were `cancelled`. Under
+        "hold" a dead child holds it until it was made anew and has succeeded; under "continue" it
+        does not. Answers how many children were made: none, if it was called before.
+
+        Raises:
+            ValueError: a job cannot be stored, or brings a key; nothing is made.
+            StoreUnavailable: the database went away; nothing is made unless the block has ended.
+
+        """
+        if self._fan_out is None:
+            raise RuntimeError("a Job made by hand has no queue to put children into")
+        family = Family(children=children, then=then, on_failure=on_failure)
+        return await self._fan_out(tx, self.id, family)
 
 
 Run = Callable[[Job], Awaitable[Outcome | None]] | Callable[[Job], Outcome | None]

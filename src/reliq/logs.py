@@ -24,7 +24,7 @@ EVENTS: Final = frozenset(
         "worker.started", "worker.draining", "worker.stopped", "worker.grace_over",
         "attempt.ended", "attempt.raised_after_commit", "lease.lost", "leases.not_renewed", "jobs.handed_back", "job.reaped",
         "job.buried", "alert.died", "settle.delayed", "settle.refused", "suspect.isolated", "suspect.not_isolated", "kinds.unknown",
-        "database.away", "database.back", "database.budget_spent", "wakeup.lost", "slot.enqueued",
+        "database.away", "database.back", "database.budget_spent", "wakeup.lost", "slot.enqueued", "family.ended",
 
         # automations
         "drill.started", "drill.ended", "drill.point",

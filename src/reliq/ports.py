@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from reliq.domain.event import Duplicate, Stored
+from reliq.domain.family import Family
 from reliq.domain.job import Claim, Enqueued, Fence, JobId, Kind, NewJob
 from reliq.domain.outcome import Settlement
 
@@ -88,6 +89,14 @@ class Queue(Protocol):
 
     def transaction(self, claim: Claim) -> AbstractAsyncContextManager[Any]:
         """Open a transaction that commits only together with the job's success."""
+        ...
+
+    async def fan_out(self, connection: Any, parent: JobId, family: Family) -> int:
+        """Make a job's children in a transaction, once; answer how many were made."""
+        ...
+
+    async def end_open_families(self) -> Mapping[JobId, JobId]:
+        """Make the final jobs that are due, by parent."""
         ...
 
 

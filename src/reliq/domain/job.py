@@ -157,6 +157,7 @@ class Claim(NamedTuple):
     lost_leases: int
     event_id: EventId | None
     waited: timedelta
+    parent_id: JobId | None = None
 
     @property
     def payload(self) -> Payload:

@@ -52,6 +52,7 @@ class Desk:
         [job] = found
         job["payload"] = json.loads(job["payload"])
         job["attempts"] = await self._fetch("show_attempts", job_id)
+        job["family"] = next(iter(await self._fetch("show_family", job_id)), None)
         job["event"] = None if job["event_id"] is None else await self.show_event(job["event_id"])
         return job
 
@@ -163,6 +164,8 @@ class Desk:
             "bodies": await self._walk("prune_bodies", bodies, dead),
             "keys": 0,
         }
+        while (await self._fetch("prune_parents", jobs, PRUNE_BATCH))[0]["pruned"]:
+            pass  # they tell of jobs that are gone
         while (count := (await self._fetch("prune_keys", PRUNE_BATCH))[0]["pruned"]) > 0:
             pruned["keys"] += count
         return pruned

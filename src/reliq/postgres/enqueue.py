@@ -29,7 +29,7 @@ KEY_TTL: Final = timedelta(days=35)
 CHUNK: Final = 20_000
 """Jobs in one statement: of fewer, the server waits for us more; of more, it holds more in memory."""
 
-_COPIED: Final = ("id", "kind", "payload", "key", "run_at", "queue", "priority")
+_COPIED: Final = ("id", "kind", "payload", "key", "run_at", "queue", "priority", "parent_id")
 
 
 async def enqueue(
@@ -101,13 +101,15 @@ async def _enqueue_chunk(
     connection: Connection, jobs: Sequence[NewJob], key_ttl: timedelta
 ) -> list[Enqueued]:
     if all(getattr(job, "key", "") is None for job in jobs):
-        return await _copy(connection, jobs)
+        return await copy_jobs(connection, jobs)
     rows = await connection.fetch(query("enqueue_keyed_jobs").text, *columns(jobs), key_ttl)
     rows.sort(key=lambda row: row["place"])
     return [_answer(row) for row in rows]
 
 
-async def _copy(connection: Connection, jobs: Sequence[NewJob]) -> list[Enqueued]:
+async def copy_jobs(
+    connection: Connection, jobs: Sequence[NewJob], parent_id: JobId | None = None
+) -> list[Enqueued]:
     """
     Copy jobs without keys: half the server's price of inserting them.
 
@@ -119,7 +121,7 @@ async def _copy(connection: Connection, jobs: Sequence[NewJob]) -> list[Enqueued
         "jobs", schema_name="reliq", columns=_COPIED,
         records=(
             (job_id, job.kind, check_job(job), f"job:{job_id}", now + job.run_in, job.queue,
-             job.priority)
+             job.priority, parent_id)
             for job_id, job in zip(ids, jobs, strict=True)
         ),
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """The worker's ports on Postgres: claim, settle, renew, reap, and the handler's transaction."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import itemgetter
@@ -9,6 +9,7 @@ from operator import itemgetter
 import anyio
 import asyncpg
 
+from reliq.domain.family import Family
 from reliq.domain.job import Claim, Enqueued, Fence, JobId, NewJob, WorkerName
 from reliq.domain.lanes import Lane, Lanes, Position
 from reliq.domain.outcome import Bury, Requeue, Settlement, Succeed, fingerprint
@@ -16,6 +17,7 @@ from reliq.errors import LeaseLost, StoreError
 from reliq.ports import Held, Reaped, Settled
 from reliq.postgres.enqueue import enqueue_job
 from reliq.postgres.failures import translated
+from reliq.postgres.families import end_open_families, fan_out
 from reliq.postgres.pool import Connection
 from reliq.postgres.queries import query
 
@@ -25,7 +27,7 @@ a worker finishes between two passes."""
 
 _COLUMNS = itemgetter(
     "id", "fence", "kind", "key", "payload", "attempt", "attempts_max", "lost_leases", "event_id",
-    "waited",
+    "waited", "parent_id",
 )  # fmt: skip
 """Of a claimed row, in the order of `Claim`."""
 
@@ -129,8 +131,26 @@ class PostgresQueue:
             )
             kept |= {row["id"] for row in rows}
             alerts = {row["id"]: row["alert_id"] for row in rows if row["alert_id"]}
+        await self._end_families(
+            claim for claim, what in settlements if not isinstance(what, Requeue)
+        )
         lost = {claim.job_id for claim, _ in settlements} - kept
         return Settled(frozenset(lost), alerts)
+
+    async def fan_out(self, connection: Connection, parent: JobId, family: Family) -> int:
+        """Make a job's children in the transaction of `connection`."""
+        return await fan_out(connection, parent, family)
+
+    async def end_open_families(self) -> Mapping[JobId, JobId]:
+        """Make the final jobs that those who settled the last children did not make."""
+        return await end_open_families(self._fetch)
+
+    async def _end_families(self, settled: Iterable[Claim]) -> None:
+        """Ask, after the commit, whether these were the last children of their parents."""
+        parents = {claim.parent_id for claim in settled if claim.parent_id is not None}
+        if parents:
+            with suppress(StoreError):  # what is settled stays so, and the beat asks again
+                await self._fetch("end_families", list(parents))
 
     async def isolate_job(self, claim: Claim) -> bool:
         """Record that a suspect runs alone, and renew its lease."""
@@ -215,6 +235,9 @@ class PostgresQueue:
         finally:
             with anyio.CancelScope(shield=True):
                 await self.transactions.release(connection)
+        if claim.parent_id is not None:
+            with anyio.CancelScope(shield=True):
+                await self._end_families([claim])
 
     async def _fetch(self, name: str, *arguments: object) -> list[asyncpg.Record]:
         with self._observed(), translated():

@@ -25,7 +25,7 @@ from reliq.settings import Settings
 from reliq.wiring.sockets import listening
 from reliq.wiring.stores import database
 from reliq.worker.availability import Availability
-from reliq.worker.beats import Noticing, Reaping, Scheduling, every
+from reliq.worker.beats import Gathering, Noticing, Reaping, Scheduling, every
 from reliq.worker.deadlines import Deadlines
 from reliq.worker.hand import Hand
 from reliq.worker.keeper import Keeper
@@ -184,6 +184,7 @@ class _Process:
                     dice=dice, after_outage_s=lease_s / 3,
                 ),
                 partial(every, schedule_s, scheduling, dice=dice),
+                partial(every, schedule_s, Gathering(queue=queue), dice=dice),
                 partial(every, schedule_s, Noticing(queue=queue), dice=dice),
             )  # fmt: skip
             async with anyio.create_task_group() as tasks:

@@ -105,7 +105,7 @@ class Runner:
 
     async def _ending(self, known: "Known", attempt: Attempt) -> Ending:
         try:
-            job = Job.of(attempt.claim, partial(self._transaction, attempt))
+            job = Job.of(attempt.claim, partial(self._transaction, attempt), self.queue.fan_out)
             answer = (
                 known.run(job) if known.is_async else await self._in_thread(known.run, job, attempt)
             )

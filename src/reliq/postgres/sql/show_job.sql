@@ -8,10 +8,12 @@
 --          fence bigint, worker text, event_id bigint, created_at timestamptz,
 --          run_at timestamptz, claimed_at timestamptz, lease_until timestamptz,
 --          finished_at timestamptz, dead_reason text, last_error text, requeued_from bigint,
---          requeued_by text, requeue_reason text, requeued_as bigint
+--          requeued_by text, requeue_reason text, requeued_as bigint,
+--          parent_id bigint
 select id, kind, state, key, queue, priority, payload, attempt, attempts_max, lost_leases,
        fence, worker, event_id, created_at, run_at, claimed_at,
        case when state = 'running' then lease_until end as lease_until, finished_at,
        dead_reason, last_error, requeued_from, requeued_by, requeue_reason,
-       (select next.id from reliq.jobs next where next.requeued_from = jobs.id) as requeued_as
+       (select next.id from reliq.jobs next where next.requeued_from = jobs.id) as requeued_as,
+       parent_id
 from reliq.jobs where id = $1;
