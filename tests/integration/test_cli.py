@@ -163,7 +163,10 @@ def test_a_schema_that_is_not_current_is_refused_with_what_to_do(reliq, sql):
 
     code, _, err = reliq("failed")
 
-    assert (code, err) == (1, "reliq: 0001_first_tables, 0008_families not applied: run `reliq migrate`\n")
+    assert (code, err) == (
+        1,
+        "reliq: 0001_first_tables, 0008_families not applied: run `reliq migrate`\n",
+    )
 
 
 @pytest.mark.parametrize(

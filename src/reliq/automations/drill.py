@@ -19,6 +19,7 @@ A delivery is `{"id": "evt-1", "jobs": [{"kind": "drill.call", "payload": {"url"
 | `drill.fail`     | `permanent`      | fails, for ever if `permanent` is true                   |
 | `drill.exit`     |                  | ends the whole process at once                           |
 | `drill.tick`     |                  | the job of a slot: one row in `drill.effects`            |
+| `drill.family`   | `jobs`, `then`, `on_failure` | fans out into `copies` of each of the jobs, and `then` one |
 
 The table `drill.effects` is the harness's. At the points of `DRILL_POINTS` the process halts
 itself until somebody lets it go on: there the harm is done.
@@ -41,7 +42,7 @@ import structlog
 from reliq.app import App, Handler, Job, Source
 from reliq.domain.event import Delivery
 from reliq.domain.http import check
-from reliq.domain.job import NewJob
+from reliq.domain.job import NewJob, Payload
 from reliq.domain.outcome import Outcome
 from reliq.domain.signature import SITE
 from reliq.domain.slots import Schedule
@@ -88,6 +89,7 @@ def app(settings: Settings) -> App:
         "drill.noop": noop, "drill.call": call, "drill.write": write, "drill.book": book,
         "drill.stubborn": stubborn, "drill.sleep": sleep, "drill.burn": burn,
         "drill.block": block, "drill.fail": fail, "drill.exit": leave, "drill.tick": write,
+        "drill.family": family,
     }  # fmt: skip
     return App(
         sources={"drill": Source(signature=SITE, route=route, dedup_key=dedup_key)},
@@ -110,10 +112,11 @@ def dedup_key(delivery: Delivery) -> str:
 
 def route(delivery: Delivery) -> Sequence[NewJob]:
     """Make the jobs that the delivery asks for."""
-    return [
-        NewJob(kind=job["kind"], payload=job.get("payload", {}))
-        for job in delivery.json().get("jobs", ())
-    ]
+    return [_wished(job) for job in delivery.json().get("jobs", ())]
+
+
+def _wished(job: Payload) -> NewJob:
+    return NewJob(kind=job["kind"], payload=job.get("payload", {}))
 
 
 async def told(drill: Drill, does: Does, job: Job) -> Outcome | None:
@@ -165,6 +168,18 @@ async def write(drill: Drill, job: Job) -> None:
     """Write a row that is there if and only if the job has succeeded."""
     async with job.transaction() as transaction:
         await transaction.execute(_EFFECT, job.id, job.key, job.attempt)
+        drill.halt(job, "in-transaction")
+
+
+async def family(drill: Drill, job: Job) -> None:
+    """Make children and a final job, which are there if and only if this job has succeeded."""
+    wish = job.payload
+    children = [_wished(one) for one in wish["jobs"] for _ in range(one.get("copies", 1))]
+    async with job.transaction() as transaction:
+        await job.fan_out(
+            transaction, children, then=_wished(wish["then"]),
+            on_failure=wish.get("on_failure", "hold"),
+        )  # fmt: skip
         drill.halt(job, "in-transaction")
 
 

@@ -65,6 +65,10 @@ def _said(change: Change, attempts: Mapping[tuple[int, int], Row]) -> Said:
             )
         case "effects", "insert":
             yield "effect", {"job": new["job_id"], "key": new["key"], "attempt": new["attempt"]}
+        case "parents", "insert":
+            names = {"parent": "job_id", "kind": "then_kind"}
+            fields = {name: new[column] for name, column in names.items()}
+            yield "family", {**fields, "children": new["children"], "on_failure": new["on_failure"]}
         case "jobs", "insert":
             yield from _made(new)
         case "jobs", "update":
@@ -77,7 +81,7 @@ def _said(change: Change, attempts: Mapping[tuple[int, int], Row]) -> Said:
 
 def _made(job: Row) -> Said:
     names = ("kind", "key", "run_at", "queue", "priority", "requeued_from")
-    fields = {name: job.get(name) for name in names}
+    fields = {name: job.get(name) for name in names} | {"parent": job.get("parent_id")}
     yield "job", {"job": job["id"], "event": job.get("event_id"), **fields}
     if slot := _SLOT.fullmatch(job["key"]):
         yield "slot", {"job": job["id"], "schedule": slot[1], "at": microseconds(slot[2])}
