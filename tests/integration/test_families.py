@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 
 import anyio
@@ -13,7 +13,7 @@ from reliq.domain.family import Family, OnFailure
 from reliq.domain.job import JobId, Kind, NewJob
 from reliq.domain.lanes import Lanes
 from reliq.domain.outcome import Succeed
-from reliq.errors import LeaseLost
+from reliq.errors import LeaseLost, StoreUnavailable
 from reliq.postgres.desk import Desk
 from reliq.postgres.enqueue import enqueue
 from reliq.postgres.queries import query
@@ -192,6 +192,25 @@ async def test_the_beat_ends_what_the_workers_that_died_left(pool, queue):
     assert await queue.end_open_families() == {}
 
 
+async def test_a_settle_counts_although_the_question_after_it_fails(pool, queue, open_queue):
+    class Away(PostgresQueue):
+        async def _fetch(self, name: str, *arguments: object) -> list[asyncpg.Record]:
+            if name == "end_families":
+                raise StoreUnavailable("it went away")
+            return await PostgresQueue._fetch(self, name, *arguments)
+
+    one, other = [await fan_out(queue, family(1)) for _ in range(2)]
+    away = Away(**{each.name: getattr(queue, each.name) for each in fields(queue) if each.init})
+    claims = await away.claim_jobs(2)
+
+    assert not (await away.settle_jobs([(claims[0], Succeed())])).lost
+    async with away.transaction(claims[1]):
+        pass
+
+    assert not await finals(pool)
+    assert set(await queue.end_open_families()) == {one, other}
+
+
 async def test_a_dead_child_holds_its_family_until_it_was_made_anew_and_has_succeeded(pool, queue):
     parent = await fan_out(queue, family(2))
     one, other = await queue.claim_jobs(2)
@@ -255,6 +274,19 @@ async def test_of_many_children_few_are_looked_at(pool, queue):
 
     assert max(pages) < 40, pages
     assert await pool.fetchval("select done from reliq.families") == 19_000
+
+
+async def test_a_child_below_the_mark_still_holds_its_family(pool, open_queue):
+    queue = open_queue(kinds=("job", "mail"))
+    parent = await fan_out(queue, family(2, "continue"))
+    one, _ = await queue.claim_jobs(2)
+    await pool.execute("update reliq.parents set walked_to = 1000000")  # as by one committed before
+
+    await queue.settle_jobs([(one, Succeed())])
+    assert await queue.end_open_families() == {}
+    await pool.execute("update reliq.jobs set state = 'succeeded' where state = 'running'")
+
+    assert list(await queue.end_open_families()) == [parent]
 
 
 async def looked_at(pool: asyncpg.Pool, parent: JobId) -> int:

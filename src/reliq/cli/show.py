@@ -123,7 +123,9 @@ def _progress(family: Document) -> str:
     else:
         made = "" if family["final_job_id"] is None else f" as job {family['final_job_id']}"
         follows = f"{final} was made{made}"
-    return f"{family['done']} of {family['children']} have ended ({told or 'none'}); {follows}"
+    return (
+        f"{family['done']} of {family['children']} have ended ({told or 'none is kept'}); {follows}"
+    )
 
 
 def _print_event(event: Document) -> None:

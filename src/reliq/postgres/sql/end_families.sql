@@ -6,14 +6,16 @@
 -- the later one sees both. May be repeated at will: the row's lock and `finished_at` let one
 -- through, and a child that holds nothing now will never hold again, so that what was read before
 -- the lock is still true behind it. A job made anew of a dead child is a child with a later id.
--- The mark moves on by a thousand ids at least, so that of many children few are looked at.
+-- The mark moves on by a thousand ids at least, so that of many children few are looked at. Before
+-- a family ends all are: of two made anew the later may have been committed first.
 -- Rows are locked in their own order, so that two workers cannot deadlock.
 -- Keeps:   family-once.
 -- Reads:   index parents_pkey
 -- Returns: parent_id bigint, job_id bigint
 with asked as materialized (
-  select p.job_id, p.walked_to,
-         reliq.first_open_child(p.job_id, p.walked_to, p.on_failure) as held_by
+  select p.job_id, p.walked_to, coalesce(
+    reliq.first_open_child(p.job_id, p.walked_to, p.on_failure),
+    reliq.first_open_child(p.job_id, 0, p.on_failure)) as held_by
   from reliq.parents p
   where p.job_id = any ($1::bigint[]) and (p.finished_at is null) is true
 ),
