@@ -23,10 +23,9 @@ async def fan_out(connection: Connection, parent: JobId, family: Family) -> int:
     """
     Make a job's children in the transaction of `connection`; answer how many were made.
 
-    None, where an earlier run has made them: its row in `parents` was committed with them.
+    That is 0 where an earlier call has made them: its row in `parents` came with them.
     """
-    payload, then = check_family(family), family.then
-    children = family.children
+    payload, then, children = check_family(family), family.then, family.children
     with translated():
         async with connection.transaction():
             is_first = await connection.fetch(
