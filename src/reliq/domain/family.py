@@ -18,8 +18,8 @@ from reliq.domain.job import NewJob, check_job
 
 OnFailure = Literal["hold", "continue"]
 
-CHILDREN_MAX: Final = 1_000_000
-"""Children of one job: their number stands in one row, and they are made in one transaction."""
+CHILDREN_MAX: Final = 250_000
+"""Children of one job: made in one transaction, and all looked at by one statement at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
