@@ -23,6 +23,7 @@ from typing import Any, Final, Generic, Literal, cast
 from typing_extensions import TypeVar
 
 from reliq.domain.event import Delivery
+from reliq.domain.family import Family, OnFailure
 from reliq.domain.job import Claim, EventId, JobId, Kind, NewJob, Payload
 from reliq.domain.keep import Keep
 from reliq.domain.outcome import Outcome
@@ -40,6 +41,7 @@ ALERT_KIND: Final = "alert"
 """The kind of job that the queue makes when a job dies; an App that handles it gets alerts."""
 
 
+FanOut = Callable[[Any, JobId, Family], Awaitable[int]]
 Data = TypeVar("Data", default=Any)
 """What the payload of a job is read into: the model of its kind."""
 
@@ -114,6 +116,7 @@ class Job(Generic[Data]):
     _transaction: Transaction = field(repr=False)
     _once: Once = field(repr=False)
     data: Data = field(default=cast("Any", None), repr=False)
+    _fan_out: FanOut | None = field(repr=False, default=None)
 
     @classmethod
     def of(
@@ -122,6 +125,7 @@ class Job(Generic[Data]):
         transaction: Transaction,
         once: Once,
         model: PayloadModel | None = None,
+        fan_out: FanOut | None = None,
     ) -> "Job":
         """
         Show a handler its claim.
@@ -139,7 +143,7 @@ class Job(Generic[Data]):
         return cls(
             id=claim.job_id, kind=claim.kind, key=claim.key, payload=payload,
             attempt=claim.attempt, attempts_max=claim.attempts_max, event_id=claim.event_id,
-            _transaction=transaction, _once=once, data=data,
+            _transaction=transaction, _once=once, data=data, _fan_out=fan_out,
         )  # fmt: skip
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
@@ -172,6 +176,38 @@ class Job(Generic[Data]):
 
         """
         return await self._once(key)
+
+    async def fan_out(
+        self,
+        tx: Any,
+        children: Sequence[NewJob],
+        *,
+        then: NewJob,
+        on_failure: OnFailure = "hold",
+    ) -> int:
+        """
+        Make children, and later one final job, in the transaction `tx` of this job.
+
+        ```python
+        async with job.transaction() as tx:
+            await job.fan_out(tx, pages, then=NewJob(kind="book.bind", payload={"book": 7}))
+        ```
+
+        They exist exactly if this job has succeeded, so that a handler that runs again makes none
+        twice. `then` is made once, when every child has ended; its payload gets `family`: the
+        numbers of `children`, and of those that `succeeded`, are `dead` or were `cancelled`. Under
+        "hold" a dead child holds it until it was made anew and has succeeded; under "continue" it
+        does not. Answers how many children were made: none, if it was called before.
+
+        Raises:
+            ValueError: a job cannot be stored, or brings a key; nothing is made.
+            StoreUnavailable: the database went away; nothing is made unless the block has ended.
+
+        """
+        if self._fan_out is None:
+            raise RuntimeError("a Job made by hand has no queue to put children into")
+        family = Family(children=children, then=then, on_failure=on_failure)
+        return await self._fan_out(tx, self.id, family)
 
 
 Run = Callable[[Job], Awaitable[Outcome | None]] | Callable[[Job], Outcome | None]

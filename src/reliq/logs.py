@@ -26,7 +26,7 @@ EVENTS: Final = frozenset(
         "lease.lost", "leases.not_renewed", "jobs.handed_back", "job.reaped",
         "job.buried", "alert.died", "settle.delayed", "settle.refused", "suspect.isolated", "suspect.not_isolated", "kinds.unknown",
         "database.away", "database.back", "database.budget_spent", "wakeup.lost", "slot.enqueued", "rows.pruned",
-        "groups.advanced", "breaker.open",
+        "groups.advanced", "breaker.open", "family.ended",
 
         # automations
         "drill.started", "drill.ended", "drill.point", "drill.effect",

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
 from reliq.domain.event import Duplicate, Stored
+from reliq.domain.family import Family
 from reliq.domain.job import Claim, Enqueued, Fence, JobId, Kind, NewJob
 from reliq.domain.outcome import Settlement
 
@@ -118,6 +119,14 @@ class Queue(Protocol):
 
     async def finish_effect(self, claim: Claim, key: str, result_json: str) -> bool:
         """Remember that it is done; False when lease or reservation are not ours any more."""
+        ...
+
+    async def fan_out(self, connection: Any, parent: JobId, family: Family) -> int:
+        """Make a job's children in a transaction, once; answer how many were made."""
+        ...
+
+    async def end_open_families(self) -> Mapping[JobId, JobId]:
+        """Make the final jobs that are due, by parent."""
         ...
 
 

@@ -285,6 +285,23 @@ def test_show_knows_a_job_that_waits_and_a_body_that_was_pruned(reliq, sql):
     assert "body      pruned" in out
 
 
+def test_show_tells_how_far_the_children_of_a_job_are(reliq, sql):
+    parent = sql("select job_id from reliq.enqueue('split')")
+    sql(
+        "insert into reliq.parents (job_id, children, on_failure, then_kind, then_payload,"
+        " then_run_in, then_queue, then_priority)"
+        " values ($1, 2, 'hold', 'bind', '{}', '0', 'default', 5)", parent,
+    )  # fmt: skip
+    child = sql(
+        "insert into reliq.jobs (kind, key, parent_id) values ('page', 'k', $1) returning id",
+        parent,
+    )
+
+    assert "2 have ended (1 queued); bind waits for all to succeed" in reliq("show", parent)[1]
+    assert json.loads(reliq("show", parent, "--json")[1])["family"]["queued"] == 1
+    assert re.search(rf"parent +job {parent}\b", reliq("show", child)[1])
+
+
 def test_a_number_that_nobody_has_is_refused_in_one_line(reliq):
     for command in ("show", "retry"):
         assert reliq(command, 12345)[::2] == (1, "reliq: there is no job 12345\n")
@@ -557,7 +574,7 @@ def test_prune_deletes_what_is_old_and_keeps_the_rest(reliq, sql):
 
     assert (code, json.loads(document)) == (
         0,
-        {"jobs": 1, "bodies": 1, "keys": 0, "effects": 1, "groups": 0},
+        {"jobs": 1, "bodies": 1, "keys": 0, "effects": 1, "groups": 0, "families": 0},
     )
     assert sql("select array_agg(id order by id) from reliq.jobs") == kept
     assert sql("select array_agg(id) from reliq.events where body is not null") == [newer, unread]

@@ -62,7 +62,14 @@ async def test_each_state_and_kind_is_kept_for_a_time_of_its_own(pool: asyncpg.P
     pruned = await Pruner(pool, KEEPS).prune()
 
     assert await left(pool) == kept
-    assert pruned == {"jobs": len(gone), "bodies": 0, "keys": 0, "effects": 0, "groups": 0}
+    assert pruned == {
+        "jobs": len(gone),
+        "bodies": 0,
+        "keys": 0,
+        "effects": 0,
+        "groups": 0,
+        "families": 0,
+    }
     assert await pool.fetchval("select count(*) from reliq.attempts") == 3
 
 

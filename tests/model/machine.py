@@ -252,7 +252,7 @@ class QueueMachine(RuleBasedStateMachine):
                 (
                     job.id, job.fence, job.kind, job.key, job.payload, job.attempt,
                     job.attempts_max, job.lost_leases, job.event_id, job.queue, job.priority,
-                    job.run_at, self.model.now - job.run_at,
+                    job.run_at, self.model.now - job.run_at, None,
                 )
                 for job in claimed
             ],

@@ -101,7 +101,7 @@ FAILED: dict[str, Any] = {"ended": "failed", "spends": True, "after": 10 * SECON
                 spends=False,
                 error="EffectTaken: no",
                 error_class="EffectTaken",
-            ),  # fmt: skip
+            ),
         ),
         (
             Raised(TemporaryError("no", status=503)),

@@ -14,6 +14,8 @@ import structlog
 from reliq.app import Job
 from reliq.automations import drill
 from reliq.domain.event import Delivery
+from reliq.domain.family import Family
+from reliq.domain.job import NewJob
 from reliq.errors import PermanentError, TemporaryError
 
 pytestmark = pytest.mark.anyio
@@ -96,6 +98,27 @@ async def test_a_write_goes_through_the_transaction_of_the_job():
     await drill.write(drilling(), job_that_writes_into(written, "drill.write"))
 
     assert written == [(7, "event:1:call:1", 2)]
+
+
+async def test_a_family_is_made_in_the_transaction_of_the_job():
+    made = []
+
+    async def fan_out(transaction, job_id, family):
+        await transaction.execute("", job_id)
+        made.append(family)
+
+    parent = job_that_writes_into(written := [], "drill.family")
+    parent._fan_out = fan_out
+    parent.payload = {
+        "jobs": [{"kind": "drill.noop", "copies": 2}, {"kind": "drill.sleep", "payload": {"s": 1}}],
+        "then": {"kind": "drill.tick"}, "on_failure": "continue",
+    }  # fmt: skip
+    await drill.family(drilling(), parent)
+
+    assert written == [(7,)]
+    noop, sleep = NewJob(kind="drill.noop"), NewJob(kind="drill.sleep", payload={"s": 1})
+    then = NewJob(kind="drill.tick")
+    assert made == [Family(children=[noop, noop, sleep], then=then, on_failure="continue")]
 
 
 @respx.mock

@@ -21,6 +21,7 @@ a job may name a `group` and a `queue`.
 | `drill.fail`     | `permanent`      | fails, for ever if `permanent` is true                   |
 | `drill.exit`     |                  | ends the whole process at once                           |
 | `drill.tick`     |                  | the job of a slot: one row in `drill.effects`            |
+| `drill.family`   | `jobs`, `then`, `on_failure` | fans out into `copies` of each of the jobs, and `then` one |
 
 The table `drill.effects` is the harness's. At the points of `DRILL_POINTS` the process halts
 itself until somebody lets it go on: there the harm is done.
@@ -43,7 +44,7 @@ import structlog
 from reliq.app import App, Handler, Job, Source
 from reliq.domain.event import Delivery
 from reliq.domain.http import check
-from reliq.domain.job import QUEUE_DEFAULT, NewJob
+from reliq.domain.job import QUEUE_DEFAULT, NewJob, Payload
 from reliq.domain.outcome import Outcome
 from reliq.domain.policy import DEFAULT, Policy
 from reliq.domain.retry import RetryTable
@@ -93,6 +94,7 @@ def app(settings: Settings) -> App:
         "drill.once": once,
         "drill.stubborn": stubborn, "drill.sleep": sleep, "drill.burn": burn,
         "drill.block": block, "drill.fail": fail, "drill.exit": leave, "drill.tick": write,
+        "drill.family": family,
     }  # fmt: skip
     policies = {
         kind: Policy(
@@ -126,15 +128,14 @@ def dedup_key(delivery: Delivery) -> str:
 
 def route(delivery: Delivery) -> Sequence[NewJob]:
     """Make the jobs that the delivery asks for."""
-    return [
-        NewJob(
-            kind=job["kind"],
-            payload=job.get("payload", {}),
-            group_key=job.get("group"),
-            queue=job.get("queue", QUEUE_DEFAULT),
-        )
-        for job in delivery.json().get("jobs", ())
-    ]
+    return [_wished(job) for job in delivery.json().get("jobs", ())]
+
+
+def _wished(job: Payload) -> NewJob:
+    return NewJob(
+        kind=job["kind"], payload=job.get("payload", {}), group_key=job.get("group"),
+        queue=job.get("queue", QUEUE_DEFAULT),
+    )  # fmt: skip
 
 
 async def told(drill: Drill, does: Does, job: Job) -> Outcome | None:
@@ -186,6 +187,18 @@ async def write(drill: Drill, job: Job) -> None:
     """Write a row that is there if and only if the job has succeeded."""
     async with job.transaction() as transaction:
         await transaction.execute(_EFFECT, job.id, job.key, job.attempt)
+        drill.halt(job, "in-transaction")
+
+
+async def family(drill: Drill, job: Job) -> None:
+    """Make children and a final job, which are there if and only if this job has succeeded."""
+    wish = job.payload
+    children = [_wished(one) for one in wish["jobs"] for _ in range(one.get("copies", 1))]
+    async with job.transaction() as transaction:
+        await job.fan_out(
+            transaction, children, then=_wished(wish["then"]),
+            on_failure=wish.get("on_failure", "hold"),
+        )  # fmt: skip
         drill.halt(job, "in-transaction")
 
 

@@ -109,6 +109,10 @@ def _facts(job: Document) -> Iterator[tuple[str, str]]:
     yield "queue", f"{words(job['queue'])}, priority {job['priority']}"
     lost = f", {job['lost_leases']} lost leases in a row" if job["lost_leases"] else ""
     yield "attempts", f"{job['attempt']} of {job['attempts_max']}{lost}"
+    if job["parent_id"] is not None:
+        yield "parent", f"job {job['parent_id']}"
+    if job["family"] is not None:
+        yield "children", _progress(job["family"])
     if job["requeued_from"] is not None:
         why = f": {words(job['requeue_reason'])}" if job["requeue_reason"] else ""
         yield "made from", f"dead letter {job['requeued_from']} by {words(job['requeued_by'])}{why}"
@@ -122,6 +126,22 @@ def _facts(job: Document) -> Iterator[tuple[str, str]]:
         yield "ignored", f"by {words(job['ignored'])}"
     if job["last_error"]:
         yield "error", _indented(job["last_error"])
+
+
+def _progress(family: Document) -> str:
+    """Tell how many children have ended, and what follows."""
+    states = ("queued", "running", "succeeded", "dead", "cancelled")
+    told = ", ".join(f"{family[state]} {state}" for state in states if family[state])
+    final = words(family["then_kind"])
+    if family["finished_at"] is None:
+        waits = "waits" if family["on_failure"] == "continue" else "waits for all to succeed"
+        follows = f"{final} {waits}"
+    else:
+        made = "" if family["final_job_id"] is None else f" as job {family['final_job_id']}"
+        follows = f"{final} was made{made}"
+    return (
+        f"{family['done']} of {family['children']} have ended ({told or 'none is kept'}); {follows}"
+    )
 
 
 def _print_event(event: Document) -> None:

@@ -206,6 +206,7 @@ class Claim(NamedTuple):
     waited: timedelta
     group_key: str | None = None
     queue: str = QUEUE_DEFAULT
+    parent_id: JobId | None = None
 
     @property
     def payload(self) -> Payload:

@@ -55,6 +55,10 @@ class Keeps:
                 for state in STATES]  # fmt: skip
         return (["", *self.kinds], *ages)
 
+    def of_families(self) -> timedelta:
+        """Return how long finished families are kept."""
+        return self._age(self.usual, "succeeded")
+
     def of_bodies(self) -> Sequence[timedelta]:
         """Return how long bodies are kept: those that were read, and those that were not."""
         usual = self.usual

@@ -76,6 +76,7 @@ class Desk:
         job["payload"] = json.loads(job["payload"])
         job["result"] = None if job["result"] is None else json.loads(job["result"])
         job["attempts"] = await self._fetch("show_attempts", job_id)
+        job["family"] = next(iter(await self._fetch("show_family", job_id)), None)
         job["event"] = None if job["event_id"] is None else await self.show_event(job["event_id"])
         return job
 

@@ -41,7 +41,7 @@ Style = Literal["pyformat", "named"]
 
 _PLACES: Final[Mapping[Style, str]] = {"pyformat": "%({})s", "named": ":{}"}
 
-_COPIED: Final = ("id", "kind", "payload", "key", "run_at", "queue", "priority")
+_COPIED: Final = ("id", "kind", "payload", "key", "run_at", "queue", "priority", "parent_id")
 
 
 async def enqueue(
@@ -173,13 +173,15 @@ async def _enqueue_chunk(
     connection: Connection, jobs: Sequence[NewJob], key_ttl: timedelta
 ) -> list[Enqueued]:
     if all(getattr(job, "key", "") is getattr(job, "group_key", "") is None for job in jobs):
-        return await _copy(connection, jobs)
+        return await copy_jobs(connection, jobs)
     rows = await connection.fetch(query("enqueue_keyed_jobs").text, *columns(jobs), key_ttl)
     rows.sort(key=lambda row: row["place"])
     return [_answer(row) for row in rows]
 
 
-async def _copy(connection: Connection, jobs: Sequence[NewJob]) -> list[Enqueued]:
+async def copy_jobs(
+    connection: Connection, jobs: Sequence[NewJob], parent_id: JobId | None = None
+) -> list[Enqueued]:
     """
     Copy jobs without keys: half the server's price of inserting them.
 
@@ -190,7 +192,7 @@ async def _copy(connection: Connection, jobs: Sequence[NewJob]) -> list[Enqueued
     await connection.copy_records_to_table(
         "jobs", schema_name="reliq", columns=_COPIED,
         records=(
-            (job_id, job.kind, check_job(job), f"job:{job_id}", now + job.run_in, *job.lane)
+            (job_id, job.kind, check_job(job), f"job:{job_id}", now + job.run_in, *job.lane, parent_id)
             for job_id, job in zip(ids, jobs, strict=True)
         ),
     )  # fmt: skip

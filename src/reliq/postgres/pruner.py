@@ -29,13 +29,14 @@ class Pruner:
         return bool(await self._fetch("take_turn", "prune", lasts))
 
     async def prune(self) -> Mapping[str, int]:
-        """Delete jobs, effects, groups, expired keys, empty bodies; count what went of each."""
+        """Delete jobs, effects, groups, families, expired keys, empty bodies; count what went of each."""
         return {
             "jobs": await self._walk("prune_jobs", self.keeps.of_jobs()),
             "bodies": await self._walk("prune_bodies", self.keeps.of_bodies()),
             "keys": await self._drain("prune_keys"),
             "effects": await self._drain("prune_effects", self.keeps.effects),
             "groups": await self._drain("prune_groups"),
+            "families": await self._drain("prune_parents", self.keeps.of_families()),
         }
 
     async def _drain(self, name: str, *arguments: object) -> int:

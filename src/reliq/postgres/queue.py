@@ -12,6 +12,7 @@ import anyio
 import asyncpg
 import structlog
 
+from reliq.domain.family import Family
 from reliq.domain.job import Claim, Enqueued, Fence, JobId, NewJob, WorkerName
 from reliq.domain.lanes import Lane, Lanes, Position
 from reliq.domain.outcome import (
@@ -27,6 +28,7 @@ from reliq.errors import LeaseLost, StoreError
 from reliq.ports import Held, Reaped, Reservation, Settled
 from reliq.postgres.enqueue import enqueue_job
 from reliq.postgres.failures import translated
+from reliq.postgres.families import end_open_families, fan_out
 from reliq.postgres.pool import Connection
 from reliq.postgres.queries import query
 
@@ -38,7 +40,7 @@ a worker finishes between two passes."""
 
 _COLUMNS = itemgetter(
     "id", "fence", "kind", "key", "payload", "attempt", "attempts_max", "lost_leases", "event_id",
-    "waited", "group_key", "queue",
+    "waited", "group_key", "queue", "parent_id",
 )  # fmt: skip
 """Of a claimed row, in the order of `Claim`."""
 
@@ -184,12 +186,18 @@ class PostgresQueue:
         return Settled(frozenset(lost), alerts)
 
     async def _follow(self, ended: Iterable[Claim]) -> None:
-        """Let the groups go on whose heads have ended; what fails here is done on a beat."""
-        if keys := {claim.group_key for claim in ended} - {None}:
-            with suppress(StoreError):
-                [row] = await self._fetch("advance_groups", list(keys))
+        """Do what follows jobs that have ended; what fails here is done on a beat."""
+        groups, parents = set(), set()
+        for claim in ended:
+            groups.add(claim.group_key)
+            parents.add(claim.parent_id)
+        with suppress(StoreError):
+            if groups := groups - {None}:
+                [row] = await self._fetch("advance_groups", list(groups))
                 if row["advanced"]:
                     self.ring()
+            if parents := parents - {None}:
+                await self._fetch("end_families", list(parents))
 
     async def _tell_breakers(self, settlements: Sequence[tuple[Claim, Settlement]]) -> None:
         """Say of limited queues which attempts failed; what no upstream is to blame for is left."""
@@ -209,6 +217,14 @@ class PostgresQueue:
         [row] = await self._fetch("advance_stalled_groups")
         if row["advanced"]:
             log.warning("groups.advanced", groups=row["advanced"], why="a worker died in between")
+
+    async def fan_out(self, connection: Connection, parent: JobId, family: Family) -> int:
+        """Make a job's children in the transaction of `connection`."""
+        return await fan_out(connection, parent, family)
+
+    async def end_open_families(self) -> Mapping[JobId, JobId]:
+        """Make the final jobs that those who settled the last children did not make."""
+        return await end_open_families(self._fetch)
 
     async def isolate_job(self, claim: Claim) -> bool:
         """Record that a suspect runs alone, and renew its lease."""

@@ -65,12 +65,13 @@ def _run(claim: Claim) -> tuple[Ending, str | None]:
                     f"RELIQ_APP={settings.app} has no handler of kind {claim.kind}: name the App there"
                 ]
             )
-        said = app.handler(claim.kind).run(Job.of(claim, _no_transaction, _no_once))
+        handler = app.handler(claim.kind)
+        said = handler.run(Job.of(claim, _no_transaction, _no_once, handler.model))
         if inspect.isawaitable(said):
             said = anyio.run(_awaited, said)
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an ending
         return Raised(cause(error)), where(error)
-    return said if isinstance(said, Again | GiveUp) else Done(), None
+    return said if isinstance(said, Done | Again | GiveUp) else Done(), None
 
 
 async def _awaited(said: Awaitable[Outcome | None]) -> Outcome | None:

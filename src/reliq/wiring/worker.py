@@ -27,7 +27,7 @@ from reliq.settings import Settings
 from reliq.wiring.sockets import listening
 from reliq.wiring.stores import database, listening_post
 from reliq.worker.availability import Availability
-from reliq.worker.beats import Noticing, Pruning, Reaping, Scheduling, every
+from reliq.worker.beats import Gathering, Noticing, Pruning, Reaping, Scheduling, every
 from reliq.worker.cancels import Cancels
 from reliq.worker.deadlines import Deadlines
 from reliq.worker.hand import Hand
@@ -196,6 +196,7 @@ class _Process:
                     dice=dice, after_outage_s=lease_s / 3,
                 ),
                 partial(every, schedule_s, scheduling, dice=dice),
+                partial(every, schedule_s, Gathering(queue=queue), dice=dice),
                 partial(every, schedule_s, Noticing(queue=queue), dice=dice),
                 # More often than turns end, so that the next one is taken soon after.
                 partial(

@@ -1,5 +1,5 @@
 """
-What happens on a beat, independent of handlers: reaping, slots, pruning, a look for what was left.
+What happens on a beat, independent of handlers: reaping, slots, families, pruning, what was left.
 
 Every worker does all of it; the tables make sure that doing it twice does no harm.
 """
@@ -99,6 +99,18 @@ class Scheduling:
             if isinstance(made, Inserted):
                 log.info("slot.enqueued", slot=key, job_id=made.job_id)
         self._made = set(due)
+
+
+@dataclass(slots=True, kw_only=True)
+class Gathering:
+    """End families whose last child was settled by a worker that died before it could ask."""
+
+    queue: Queue
+
+    async def __call__(self) -> None:
+        """Ask for every family that is not finished."""
+        for parent_id, job_id in (await self.queue.end_open_families()).items():
+            log.info("family.ended", parent_id=parent_id, job_id=job_id)
 
 
 @dataclass(slots=True, kw_only=True)

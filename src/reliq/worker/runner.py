@@ -123,7 +123,10 @@ class Runner:
             if known.is_isolated:
                 return await run_isolated(self.child, attempt, known.limit)
             once = partial(effects.once, self.queue, attempt)
-            job = Job.of(attempt.claim, partial(self._transaction, attempt), once, known.model)
+            job = Job.of(
+                attempt.claim, partial(self._transaction, attempt), once, known.model,
+                self.queue.fan_out,
+            )  # fmt: skip
             answer = (
                 known.run(job) if known.is_async else await self._in_thread(known.run, job, attempt)
             )

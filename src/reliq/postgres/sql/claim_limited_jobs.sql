@@ -14,7 +14,8 @@
 -- Reads:   index limits_pkey, limit_places_pkey, jobs_pkey, jobs_ready
 -- Returns: id bigint, fence bigint, kind text, key text, payload jsonb, attempt integer,
 --          attempts_max integer, lost_leases smallint, event_id bigint, queue text,
---          priority smallint, run_at timestamptz, waited interval, group_key text
+--          priority smallint, run_at timestamptz, waited interval, group_key text,
+--          parent_id bigint
 select id, fence, kind, key, payload, attempt, attempts_max, lost_leases, event_id, queue,
-       priority, run_at, reliq.now() - run_at as waited, group_key
+       priority, run_at, reliq.now() - run_at as waited, group_key, parent_id
 from reliq.claim_limited($4, $1, $2, $3, $5, $6, $7, $8, $9);

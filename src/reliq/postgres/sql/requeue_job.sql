@@ -6,8 +6,9 @@
 --   $4  even_ignored  boolean
 --
 -- In its group it comes last. At most one per dead letter, whoever asks at the same time: the
--- second gets the first's job. The new job keeps the key that handlers pass on to providers. A dead
--- letter that somebody ignored is left alone unless $4; `ignored` then says who did, and why.
+-- second gets the first's job. The new job keeps the key that handlers pass on to providers, and
+-- its family. A dead letter that somebody ignored is left alone unless $4; `ignored` then says who
+-- did, and why.
 -- Keeps:   requeue-once, terminal-is-final.
 -- Reads:   index jobs_pkey, jobs_requeued_from, attempts_ignored
 -- Returns: state text, job_id bigint, fresh boolean, ignored text, group_key text
@@ -19,9 +20,9 @@ with dead as materialized (
 made as (
   insert into reliq.jobs as j
     (kind, payload, key, queue, priority, group_key, event_id, attempts_max,
-     requeued_from, requeued_by, requeue_reason, ready, blocked)
-  select kind, payload, key, queue, priority, group_key, event_id, attempts_max, id, $2, $3,
-         group_key is null, group_key is not null
+     parent_id, requeued_from, requeued_by, requeue_reason, ready, blocked)
+  select kind, payload, key, queue, priority, group_key, event_id, attempts_max, parent_id, id,
+         $2, $3, group_key is null, group_key is not null
   from dead where state = 'dead' and ignored is null
   on conflict (requeued_from) where requeued_from is not null
     do update set requeued_from = excluded.requeued_from

@@ -10,7 +10,7 @@
 --          finished_at timestamptz, dead_reason text, last_error text, requeued_from bigint,
 --          requeued_by text, requeue_reason text, result jsonb, requeued_as bigint,
 --          cancel_requested_at timestamptz, cancel_requested_by text, cancel_reason text,
---          ignored text
+--          ignored text, parent_id bigint
 select id, kind, state, key, queue, priority, payload, attempt, attempts_max, lost_leases,
        fence, worker, event_id, created_at, run_at, claimed_at,
        case when state = 'running' then lease_until end as lease_until, finished_at,
@@ -19,5 +19,5 @@ select id, kind, state, key, queue, priority, payload, attempt, attempts_max, lo
        (select next.id from reliq.jobs next where next.requeued_from = jobs.id) as requeued_as,
        cancel_requested_at, cancel_requested_by, cancel_reason,
        (select ignored_by || ': ' || ignore_reason from reliq.attempts
-        where job_id = jobs.id and ignored_at is not null) as ignored
+        where job_id = jobs.id and ignored_at is not null) as ignored, parent_id
 from reliq.jobs where id = $1;

@@ -75,6 +75,10 @@ def _said(change: Change, attempts: Mapping[tuple[int, int], Row]) -> Said:
             yield what, {"scope": row["scope"], "name": row["name"]}
         case "effect_keys", "insert" | "update":
             yield from _of_ledger(old, new)
+        case "parents", "insert":
+            names = {"parent": "job_id", "kind": "then_kind"}
+            fields = {name: new[column] for name, column in names.items()}
+            yield "family", {**fields, "children": new["children"], "on_failure": new["on_failure"]}
         case "jobs", "insert":
             yield from _made(new)
         case "jobs", "update":
@@ -96,7 +100,7 @@ def _of_ledger(old: Row, new: Row) -> Said:
 
 def _made(job: Row) -> Said:
     names = ("kind", "key", "run_at", "queue", "priority", "requeued_from", "group_key")
-    fields = {name: job.get(name) for name in names}
+    fields = {name: job.get(name) for name in names} | {"parent": job.get("parent_id")}
     yield "job", {"job": job["id"], "event": job.get("event_id"), **fields}
     if slot := _SLOT.fullmatch(job["key"]):
         yield "slot", {"job": job["id"], "schedule": slot[1], "at": microseconds(slot[2])}

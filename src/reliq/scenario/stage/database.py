@@ -40,8 +40,15 @@ _LOST: Final = (OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError
 
 
 _OPEN: Final = """
-select count(*) from reliq.jobs
-where state = 'running' or state = 'queued' and run_at < reliq.now() + interval '1 hour'
+select (
+  select count(*) from reliq.jobs
+  where state = 'running' or state = 'queued' and run_at < reliq.now() + interval '1 hour'
+) + (
+  select count(*) from reliq.parents p
+  where finished_at is null and not exists (
+    select from reliq.jobs j where j.parent_id = p.job_id and j.state <> 'succeeded'
+    and (on_failure = 'hold' or j.state in ('queued', 'running')))
+)
 """
 
 _READ: Final = """
@@ -141,7 +148,7 @@ class Database:
         return await self.connection.do(lambda c: c.fetchval(statement, *values))
 
     async def count_open(self) -> int:
-        """Count the jobs that have not come to an end, but for those planned far ahead."""
+        """Count jobs not at an end, but for those planned far ahead, and families that nobody holds."""
         return int(await self.ask(_OPEN))
 
     async def dump(self) -> str:

@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CHANGE: Final = re.compile(
-    r"table (?:reliq|drill)\.(jobs|events|attempts|limits|pauses|effects|effect_keys): "
+    r"table (?:reliq|drill)\.(jobs|events|attempts|limits|pauses|parents|effects|effect_keys): "
     r"(INSERT|UPDATE|DELETE):(.*)",
     re.DOTALL,
 )
