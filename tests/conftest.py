@@ -14,6 +14,7 @@ pytest_plugins = (
     "tests.fixtures.processes",
     "tests.fixtures.network",
     "tests.fixtures.filled",
+    "tests.fixtures.pooler",
 )
 
 FILLED = ("tests/integration/test_plans.py", "tests/integration/test_costs.py")

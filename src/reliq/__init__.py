@@ -7,7 +7,8 @@ What an App and its handlers need; everything else is reached through the `reliq
 from reliq.app import App, Handler, Job, Source
 from reliq.domain.event import Delivery
 from reliq.domain.http import check
-from reliq.domain.job import DuplicateOf, Inserted, NewJob
+from reliq.domain.job import DuplicateOf, Inserted, NewJob, State
+from reliq.domain.keep import Keep
 from reliq.domain.outcome import Again, Done, GiveUp, Outcome
 from reliq.domain.policy import DEFAULT, MAIL, REPORT, URGENT, WEBHOOK, Policy
 from reliq.domain.retry import RetryPolicy, RetryTable
@@ -15,6 +16,7 @@ from reliq.domain.signature import Hmac, Token
 from reliq.domain.slots import Schedule
 from reliq.domain.when import Cron, Daily, Every
 from reliq.errors import PermanentError, TemporaryError
+from reliq.postgres.cancel import cancel
 from reliq.postgres.enqueue import enqueue, enqueue_many
 from reliq.postgres.enqueuer import Enqueuer, open_enqueuer
 
@@ -38,6 +40,7 @@ __all__ = [
     "Hmac",
     "Inserted",
     "Job",
+    "Keep",
     "NewJob",
     "Outcome",
     "PermanentError",
@@ -46,8 +49,10 @@ __all__ = [
     "RetryTable",
     "Schedule",
     "Source",
+    "State",
     "TemporaryError",
     "Token",
+    "cancel",
     "check",
     "enqueue",
     "enqueue_many",

@@ -14,6 +14,7 @@ A new automation is one source, one handler, or both; nothing registers itself b
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import timedelta
@@ -23,6 +24,7 @@ from typing_extensions import TypeVar
 
 from reliq.domain.event import Delivery
 from reliq.domain.job import Claim, EventId, JobId, Kind, NewJob, Payload
+from reliq.domain.keep import Keep
 from reliq.domain.outcome import Outcome
 from reliq.domain.payload import PayloadModel, Upgrade, plain
 from reliq.domain.policy import DEFAULT, Policy
@@ -161,7 +163,9 @@ class App:
     Everything reliq serves and works for one team.
 
     `needs` names settings that must be given for this App to run; `close` is awaited when the
-    process ends.
+    process ends. `keep` says how long jobs of a kind are kept where that differs from the
+    settings. `secrets` names fields of payloads, at any depth, whose values are masked on screens,
+    in errors, logs and alerts; they are stored as they came.
     """
 
     sources: Mapping[str, Source] = field(default_factory=dict)
@@ -169,6 +173,8 @@ class App:
     schedules: Sequence[Schedule] = ()
     needs: Sequence[str] = ()
     close: Sequence[Callable[[], Awaitable[None]]] = ()
+    keep: Mapping[str, Keep] = field(default_factory=dict)
+    secrets: AbstractSet[str] = frozenset()
     _handlers: dict[str, Handler] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -193,6 +199,15 @@ class App:
                 )
             self.checked(NewJob(kind=schedule.kind, payload=schedule.payload))
         check_ids(self.schedules)
+        self._check_records()
+
+    def _check_records(self) -> None:
+        for kind, keep in self.keep.items():
+            if not isinstance(keep, Keep):
+                raise TypeError(f"keep[{kind!r}] is no Keep: {keep!r}")
+        secrets: object = self.secrets
+        if isinstance(secrets, str):  # would be a set of letters
+            raise TypeError(f"secrets is a set of names: write {{{secrets!r}}}")
 
     def handler(self, kind: str) -> Handler:
         """Look up the handler of a kind that is among `handlers`."""

@@ -22,10 +22,11 @@ EVENTS: Final = frozenset(
         "delivery.not_stored", "delivery.failed", "receiver.started", "receiver.not_ready", "receiver.stopped",
         # worker
         "worker.started", "worker.draining", "worker.stopped", "worker.grace_over",
-        "attempt.ended", "attempt.raised_after_commit", "attempt.result_after_commit", "lease.lost", "leases.not_renewed",
-        "jobs.handed_back", "job.reaped",
+        "attempt.ended", "attempt.abandoned", "attempt.raised_after_commit", "attempt.result_after_commit",
+        "lease.lost", "leases.not_renewed", "jobs.handed_back", "job.reaped",
         "job.buried", "alert.died", "settle.delayed", "settle.refused", "suspect.isolated", "suspect.not_isolated", "kinds.unknown",
-        "database.away", "database.back", "database.budget_spent", "wakeup.lost", "slot.enqueued",
+        "database.away", "database.back", "database.budget_spent", "wakeup.lost", "slot.enqueued", "rows.pruned",
+        "groups.advanced", "breaker.open",
 
         # automations
         "drill.started", "drill.ended", "drill.point",

@@ -9,7 +9,7 @@ answer in time: what was asked may or may not have happened.
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from reliq.domain.event import Duplicate, Stored
@@ -82,6 +82,14 @@ class Queue(Protocol):
         """Give back, untried, what this worker claimed without hearing of it."""
         ...
 
+    async def follow_up(self) -> None:
+        """Do what follows an ending and was not done, because a worker died in between."""
+        ...
+
+    async def find_cancelled(self, held: Sequence[Held]) -> frozenset[JobId]:
+        """Tell which of the jobs that are held here somebody wants to be cancelled."""
+        ...
+
     async def find_unknown_kinds(self) -> Mapping[str, int]:
         """Name the kinds that have due jobs and no handler here."""
         ...
@@ -94,8 +102,12 @@ class Queue(Protocol):
 class Leases(Protocol):
     """What the keeper needs."""
 
-    async def renew_leases(self, held: Sequence[Held]) -> frozenset[JobId]:
-        """Lengthen leases; a job that is not returned is lost."""
+    async def renew_leases(self, held: Sequence[Held]) -> Mapping[JobId, bool]:
+        """
+        Lengthen leases; a job that is not returned is lost.
+
+        True stands beside one that is to be cancelled, whose lease is no longer lengthened.
+        """
         ...
 
 
@@ -120,4 +132,16 @@ class Slots(Protocol):
 
     async def enqueue_job(self, job: NewJob) -> Enqueued:
         """Put one job into the queue, once per kind and key."""
+        ...
+
+
+class Pruner(Protocol):
+    """What keeping house needs."""
+
+    async def take_turn(self, lasts: timedelta) -> bool:
+        """Ask whether to prune is ours now; then it is nobody else's for so long."""
+        ...
+
+    async def prune(self) -> Mapping[str, int]:
+        """Delete what was kept for long enough, in bounded batches; count what went."""
         ...

@@ -9,7 +9,7 @@ named at once. No message holds the value of a secret.
 import difflib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -26,6 +26,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from reliq.domain.duration import format_duration, parse_duration
+from reliq.domain.keep import Keep, Keeps
 from reliq.domain.retry import RetryPolicy
 
 PREFIX: Final = "RELIQ_"
@@ -92,6 +93,7 @@ class Settings(BaseSettings):
     )
 
     concurrency: int = Field(200, ge=1, le=10_000, description="jobs a worker runs at once")
+    queues: str = Field("", description="what a worker claims of, comma-separated; empty: all")
     transactions: int = Field(
         10, ge=1, le=1_000, description="connections for the jobs that write in job.transaction()"
     )
@@ -122,9 +124,15 @@ class Settings(BaseSettings):
         None, description="where the site's forms are posted on to; such addresses hold tokens"
     )
 
-    keep_jobs: Duration = Field(timedelta(days=30), description="finished jobs, for prune")
+    prune: bool = Field(default=True, description="off: no worker prunes; run `reliq prune` daily")
+    prune_every: Duration = Field(timedelta(hours=1), description="one of all workers prunes")
+    keep_jobs: Duration = Field(timedelta(days=30), description="jobs that succeeded, for prune")
+    keep_cancelled: Duration = Field(timedelta(days=30), description="cancelled jobs, for prune")
     keep_dead: Duration = Field(
         timedelta(days=180), description="dead letters and what could not be read, for prune"
+    )
+    keep_ignored: Duration = Field(
+        timedelta(days=90), description="those of them that somebody has ignored, for prune"
     )
     keep_bodies: Duration = Field(timedelta(days=30), description="bodies of events, for prune")
     keep_keys: Duration = Field(timedelta(days=35), description="dedup and idempotency keys")
@@ -134,6 +142,9 @@ class Settings(BaseSettings):
     )
     planner: Literal["pool", "role"] = Field(
         "pool", description="who turns sequential scans off; role behind a transaction pooler"
+    )
+    listen_url: Address | None = Field(
+        None, description="Postgres itself, for LISTEN, where the other address is a pooler's"
     )
     log: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal")
 
@@ -165,6 +176,14 @@ class Settings(BaseSettings):
             base=self.retry_base, cap=self.retry_cap, jitter=self.retry_jitter,
             attempts_max=self.retry_attempts, retry_after_max=self.retry_after_max,
         )  # fmt: skip
+
+    def keeps(self, kinds: Mapping[str, Keep]) -> Keeps:
+        """Say how long everything is kept, some kinds in their own way."""
+        usual = Keep(
+            succeeded=self.keep_jobs, cancelled=self.keep_cancelled, dead=self.keep_dead,
+            ignored=self.keep_ignored,
+        )  # fmt: skip
+        return Keeps(usual=usual, bodies=self.keep_bodies, kinds=kinds)
 
     def secret(self, source: str) -> str | None:
         """Look up the secret of a source; dashes in its name are underscores in the environment."""

@@ -11,6 +11,8 @@ import asyncpg
 import pytest
 
 from reliq.cli import main
+from reliq.postgres.migrate import migrations
+from reliq.postgres.queries import query
 from reliq.settings import environment
 
 APP = """
@@ -144,7 +146,16 @@ def test_a_command_refuses_a_wrong_configuration_with_every_problem(setting):
 
 
 @pytest.mark.parametrize(
-    "command", [["migrate"], ["failed"], ["show", "1"], ["retry", "1"], ["prune"], ["doctor"]]
+    "command",
+    [
+        ["migrate"],
+        ["failed"],
+        ["show", "1"],
+        ["retry", "1"],
+        ["cancel", "1"],
+        ["prune"],
+        ["doctor"],
+    ],
 )
 def test_a_database_that_is_away_exits_with_75_and_one_line(reliq, setting, command):
     setting(DATABASE_URL="postgresql://reliq:hunter2@127.0.0.1:1/reliq")
@@ -163,7 +174,8 @@ def test_a_schema_that_is_not_current_is_refused_with_what_to_do(reliq, sql):
 
     code, _, err = reliq("failed")
 
-    assert (code, err) == (1, "reliq: 0001_first_tables not applied: run `reliq migrate`\n")
+    lacking = ", ".join(each.name for each in migrations())
+    assert (code, err) == (1, f"reliq: {lacking} not applied: run `reliq migrate`\n")
 
 
 @pytest.mark.parametrize(
@@ -315,6 +327,167 @@ def test_retry_refuses_a_job_that_is_not_dead(reliq, sql):
     assert err == f"reliq: job {job} is queued: only a dead job can be made anew\n"
 
 
+# -- cancel -------------------------------------------------------------------------------
+
+
+def test_cancel_says_of_each_job_what_becomes_of_it_and_show_says_who_asked(reliq, sql):
+    waiting, running = (sql("select job_id from reliq.enqueue('order')") for _ in range(2))
+    sql("update reliq.jobs set state = 'running', ready = false where id = $1", running)
+
+    code, out, err = reliq("cancel", running, waiting, "--by", "ada", "--why", "sent twice")
+
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        f"job {waiting} is cancelled",
+        f"job {running} runs: its worker is told to stop it, and it will not run again",
+    ]
+    assert re.search(r"cancel +asked for 2.*Z by ada: sent twice\n", reliq("show", waiting)[1])
+    assert json.loads(reliq("show", running, "--json")[1])["cancel_requested_by"] == "ada"
+
+
+def test_cancel_refuses_what_has_ended_and_does_the_rest(reliq, sql):
+    waiting, dead = sql("select job_id from reliq.enqueue('order')"), make_dead(sql)
+
+    code, out, err = reliq("cancel", waiting, dead, 12345)
+
+    assert (code, out) == (1, f"job {waiting} is cancelled\n")
+    assert err == f"reliq: job {dead} is dead: too late; there is no job 12345\n"
+    assert sql("select state from reliq.jobs where id = $1", dead) == "dead"
+
+
+# -- many dead letters, and those that stay -------------------------------------------------
+
+
+def test_retry_makes_all_of_a_filter_anew_once(reliq, sql):
+    mail = [make_dead(sql, kind="mail", error=f"TemporaryError: no answer {n}") for n in (17, 23)]
+    make_dead(sql, kind="mail", age="3 hours")
+    make_dead(sql, kind="mail", error="another")
+    make_dead(sql, error="TemporaryError: no answer 5")
+    asked = ("--kind", "mail", "--since", "2h", "--error", "NO answer")
+
+    code, dry, _ = reliq("retry", *asked, "--dry-run")
+    assert (code, sql("select count(*) from reliq.jobs where state = 'queued'")) == (0, 0)
+    assert dry.splitlines()[-1] == "2 new jobs would be made"
+
+    document = json.loads(reliq("retry", *asked, "--by", "ada", "--why", "it is back", "--json")[1])
+    assert [(row["dead"], row["fresh"]) for row in document["jobs"]] == [
+        (dead, True) for dead in mail
+    ]
+    rows = "select array_agg((requeued_from, requeued_by, requeue_reason, kind)::text order by id) from reliq.jobs where state = 'queued'"
+    assert sql(rows) == [f'({dead},ada,"it is back",mail)' for dead in mail]
+    assert reliq("retry", *asked)[1] == "0 new jobs\n"
+    assert f"job {mail[0]} mail died" in reliq("failed", "--error", "no answer 17")[1]
+
+
+def test_retry_of_many_spreads_them(reliq, sql):
+    for _ in range(4):
+        make_dead(sql)
+
+    code, out, _ = reliq("retry", "--kind", "order", "--rate", "30/m")
+
+    assert (code, out.splitlines()[-1]) == (0, "4 new jobs, due over the next 8s")
+    spread = """select array_agg(extract(epoch from run_at - first)::int order by id) from (
+        select id, run_at, min(run_at) over () as first from reliq.jobs where state = 'queued') as j"""
+    assert sql(spread) == [0, 2, 4, 6]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["retry"], ["retry", "1", "--kind", "mail"], ["retry", "--kind", "mail", "--rate", "fast"],
+     ["ignore", "--why", "x"], ["ignore", "1"], ["ignore", "1", "--since", "1d", "--why", "x"]],
+)  # fmt: skip
+def test_what_to_make_anew_or_ignore_is_said_in_one_way(reliq, arguments):
+    assert reliq(*arguments)[0] == 2
+
+
+def test_a_dead_letter_that_was_ignored_stays_and_is_no_more_listed(reliq, sql):
+    dead, other = make_dead(sql), make_dead(sql)
+
+    code, out, _ = reliq("ignore", dead, "--by", "ada", "--why", "a test of ours")
+    again = reliq("ignore", dead, "--why", "me too")[1]
+
+    assert (code, out) == (0, f"dead letter {dead} is ignored\n")
+    assert again == f"dead letter {dead} is ignored already, by ada: a test of ours\n"
+    assert [row["id"] for row in json.loads(reliq("failed", "--json")[1])["dead"]] == [other]
+    assert re.search(
+        rf"job {dead} .*, ignored by ada 20.*Z: a test of ours", reliq("failed", "--ignored")[1]
+    )
+    assert "by ada: a test of ours" in reliq("show", dead)[1]
+    assert sql("select sum(open) from reliq.dead_letters") == 1
+
+    code, _, err = reliq("retry", dead)
+    assert (code, err) == (1, f"reliq: job {dead} was ignored by ada: a test of ours; --ignored makes it anew all the same\n")  # fmt: skip
+    reliq("retry", "--kind", "order")
+    assert sql("select count(*) from reliq.jobs where requeued_from = $1", dead) == 0
+    assert reliq("retry", dead, "--ignored")[0] == 0
+    assert sql("select state from reliq.jobs where id = $1", dead) == "dead"
+
+
+def test_all_of_a_filter_can_be_ignored(reliq, sql):
+    for n in (17, 23):
+        make_dead(sql, error=f"no account {n}")
+    make_dead(sql)
+
+    assert reliq("ignore", "--error", "account", "--why", "x", "--dry-run")[1].endswith(
+        "2 dead letters would be ignored\n"
+    )
+    assert reliq("ignore", "--error", "account", "--why", "x")[1].endswith(
+        "2 dead letters now ignored\n"
+    )
+    assert len(json.loads(reliq("failed", "--json")[1])["dead"]) == 1
+
+
+def test_only_a_dead_letter_that_waits_can_be_ignored(reliq, sql):
+    queued = sql("select job_id from reliq.enqueue('order')")
+    dead = make_dead(sql)
+    new = int(reliq("retry", dead)[1])
+
+    assert reliq("ignore", queued, "--why", "x")[::2] == (1, f"reliq: there is no dead letter {queued}\n")  # fmt: skip
+    assert reliq("ignore", dead, "--why", "x")[::2] == (1, f"reliq: job {dead} was made anew as job {new}\n")  # fmt: skip
+
+
+def test_a_delivery_that_could_not_be_read_can_be_ignored(reliq, sql):
+    event = sql(EVENT, "shop", b'{"kinds": ["order"]}')
+    assert reliq("ignore", "--event", event, "--why", "x")[::2] == (1, f"reliq: event {event} was read: there is nothing to ignore\n")  # fmt: skip
+    assert reliq("ignore", "--event", 99, "--why", "x")[::2] == (1, "reliq: there is no event 99\n")
+    sql("update reliq.events set parse_error = 'KeyError: 1'")
+
+    assert reliq("ignore", "--event", event, "--by", "ada", "--why", "a scanner")[1] == f"event {event} is ignored\n"  # fmt: skip
+
+    assert reliq("failed")[1] == "no dead letters\n"
+    assert "ignored by ada" in reliq("failed", "--ignored")[1]
+    code, _, err = reliq("replay", event)
+    assert (code, err) == (1, f"reliq: event {event} was ignored by ada: a scanner; --force reads it all the same\n")  # fmt: skip
+    assert reliq("replay", event, "--force")[0] == 0
+
+
+def test_one_and_many_are_made_anew_alike():
+    columns = [
+        re.search(r"insert into reliq\.jobs(?: as j)?\s*\((.*?)\)", query(name).text, re.DOTALL)[1]
+        for name in ("requeue_job", "requeue_jobs")
+    ]
+    one, many = ([each.strip() for each in found.split(",")] for found in columns)
+
+    assert many == [*one, "run_at"]
+
+
+def test_show_masks_what_the_app_calls_secret_and_everything_without_an_app(reliq, sql, setting):
+    job = make_dead(sql, event=sql(EVENT, "shop", b'{"order": "hunter3"}'))
+    Path("secretive.py").write_text("from reliq import App\napp = App(secrets={'order'})")
+    setting(APP="secretive:app")
+
+    document = json.loads(reliq("show", job, "--json")[1])
+    assert document["payload"]["order"] == "********"
+    assert "hunter3" not in str(document)
+
+    setting(APP="nowhere:app")
+    code, out, err = reliq("show", job, "--json")
+    assert code == 0
+    assert set(json.loads(out)["payload"].values()) == {"********"}
+    assert "hunter3" not in out
+    assert "there is no module nowhere; so every value of the payload is masked" in err
+
+
 # -- replay -------------------------------------------------------------------------------
 
 
@@ -397,6 +570,18 @@ def test_prune_takes_ages_for_each_sort(reliq, sql):
     assert "the bodies of 1 event" in reliq("prune", "--bodies", "10d")[1]
 
 
+def test_prune_heeds_what_the_app_says_of_a_kind(reliq, sql, setting):
+    kept = sql(f"{FINISHED} '40 days') returning id")
+    Path("keeping.py").write_text(
+        "from datetime import timedelta as t\nfrom reliq import App, Keep\n"
+        "app = App(keep={'order': Keep(succeeded=t(days=50))})"
+    )
+    setting(APP="keeping:app")
+
+    assert json.loads(reliq("prune", "--jobs", "1d", "--json")[1])["jobs"] == 0
+    assert sql("select array_agg(id) from reliq.jobs") == [kept]
+
+
 def test_a_delivery_that_could_not_be_read_is_listed_until_it_is_replayed(reliq, sql):
     event = sql(EVENT, "shop", b'{"kinds": ["order"], "id": "o1"}')
     sql("update reliq.events set parse_error = 'KeyError: 1', dedup_key = null")
@@ -425,7 +610,7 @@ def test_five_migrations_at_once_leave_one_schema(dsn, sql, setting):
     assert [process.returncode for process in processes] == [0] * 5, ended
     outs = sorted(out for out, _ in ended)
     assert [out.split()[0] for out in outs] == ["applied", "the", "the", "the", "the"]
-    assert sql("select count(*) = max(number) from reliq.migrations") is True
+    assert sql("select count(*) from reliq.migrations") == len(migrations())
 
 
 def test_a_database_with_an_edited_migration_is_refused(reliq, sql):

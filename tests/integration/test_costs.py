@@ -233,7 +233,7 @@ async def test_no_index_names_a_column_that_settling_or_renewing_changes(meter: 
     """The columns that change are seen at a row; those of keys and predicates the catalog tells."""
     await fill(meter.connection, 0)
     changed = set()
-    for case in ("settle", "settle dead", "renew", "isolate"):
+    for case in ("settle", "settle dead", "renew", "isolate", "cancel"):
         name, arguments = CASES[case].name, CASES[case].arguments
         transaction = meter.connection.transaction()
         await transaction.start()
@@ -260,6 +260,7 @@ async def test_no_index_names_a_column_that_settling_or_renewing_changes(meter: 
     }
 
     assert changed >= {"state", "finished_at", "lost_leases", "lease_until", "dead_reason", "alone"}
+    assert changed >= {"cancel_requested_at", "cancel_requested_by", "cancel_reason"}
     assert indexed >= {"id", "ready", "run_at", "reap_at"}
     assert changed & indexed == set()
 

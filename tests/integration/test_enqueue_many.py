@@ -59,6 +59,33 @@ async def test_a_rollback_of_the_caller_leaves_none(pool: asyncpg.Pool):
     assert await pool.fetchval("select count(*) from reliq.job_keys") == 0
 
 
+@pytest.mark.parametrize("last", [NewJob(kind="job"), NewJob(kind="job", key="k")])
+async def test_cut_off_in_the_middle_it_leaves_none_though_the_caller_commits(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch, last: NewJob
+):
+    monkeypatch.setattr("reliq.postgres.enqueue.CHUNK", 2)
+    async with pool.acquire() as connection, connection.transaction():
+        with anyio.CancelScope() as scope:
+            payload = Cutting(scope)
+            await enqueue_many(connection, [last, last, NewJob(kind="job", payload=payload), last])
+        assert scope.cancelled_caught
+        await enqueue(connection, "mine")
+
+    assert await pool.fetchval("select array_agg(kind) from reliq.jobs") == ["mine"]
+
+
+class Cutting(dict[str, int]):
+    """A payload that ends a scope when it is encoded."""
+
+    def __init__(self, scope: anyio.CancelScope):
+        super().__init__(n=1)
+        self.scope = scope
+
+    def items(self):
+        self.scope.cancel()
+        return super().items()
+
+
 async def test_keys_are_taken_once_also_among_each_other(pool: asyncpg.Pool):
     first = await enqueue(pool, "job", key="b")
     jobs = [NewJob(kind="job", key=key) for key in ("c", "b", "a", "c", None, "a")]

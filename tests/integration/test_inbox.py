@@ -13,6 +13,7 @@ from reliq.domain.event import Duplicate, Stored
 from reliq.domain.job import NewJob
 from reliq.errors import StoreUnavailable
 from reliq.ports import NewEvent
+from reliq.postgres.enqueue import enqueue
 from reliq.postgres.inbox import CALL_OFF_S, PostgresInbox
 from reliq.postgres.migrate import migrate
 from reliq.postgres.pool import Database
@@ -74,6 +75,21 @@ async def test_an_event_and_its_jobs_are_one_commit(inbox, pool):
     ]
     assert {row["xmin"] for row in rows} == {stored["xmin"]}
     assert stored["headers"] == '{"content-type": "application/json"}'
+
+
+async def test_no_caller_can_take_a_key_that_is_made_up(inbox, pool):
+    await inbox.store_event(event(jobs=[NewJob(kind="a:1"), NewJob(kind="a:1")]))
+
+    keys = [row["key"] for row in await pool.fetch("select key from reliq.jobs")]
+    assert len(keys) == 2
+    for key in keys:
+        with pytest.raises(ValueError, match="makes up"):
+            await enqueue(pool, "a:1", key=key)
+        with pytest.raises(asyncpg.InvalidParameterValueError, match="makes up"):
+            await pool.fetch("select reliq.enqueue('a:1', key => $1)", key)
+        assert (
+            await pool.fetchval("select duplicate from reliq.enqueue('b', key => $1)", key) is False
+        )
 
 
 async def test_an_event_whose_job_fails_to_be_stored_is_not_stored_either(inbox, pool):

@@ -75,6 +75,21 @@ async def test_a_listener_is_woken_when_it_begins_and_by_every_bell(dsn):
         await wakes.reach(3)
 
 
+async def test_a_notification_of_a_cancel_is_told_apart_from_one_of_work(dsn, pool):
+    async with running() as tasks:
+        wakes, cancels = Wakes(), Wakes()
+        tasks.start_soon(listen, Database(dsn=dsn), wakes, cancels)
+        await cancels.reach(1)
+
+        await pool.execute("select pg_notify('reliq_wake', 'cancel')")
+        await cancels.reach(2)
+        await pool.execute("select pg_notify('reliq_wake', '')")
+        await wakes.reach(2)
+
+        with pytest.raises(TimeoutError), anyio.fail_after(0.1):
+            await cancels.reach(3)
+
+
 async def test_every_listener_hears_the_bell(dsn):
     async with running() as tasks:
         every, bell = [Wakes() for _ in range(3)], Bell(Database(dsn=dsn))

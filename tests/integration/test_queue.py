@@ -327,7 +327,7 @@ async def test_a_worker_whose_lease_was_lost_changes_nothing(
 
     for settlement in (Succeed(), failed(), buried()):
         assert (await first.settle_jobs([(old, settlement)])).lost == {old.job_id}
-    assert await first.renew_leases([(old.job_id, old.fence)]) == frozenset()
+    assert await first.renew_leases([(old.job_id, old.fence)]) == {}
     assert not await first.isolate_job(old)
     with pytest.raises(LeaseLost):
         async with first.transaction(old):
@@ -377,7 +377,7 @@ async def test_a_renewed_lease_is_not_taken_however_often_the_reaper_looks(
     [claim] = await queue.claim_jobs(1)
     for _ in range(10):
         await clock.forward(20)
-        assert await queue.renew_leases([(claim.job_id, claim.fence)]) == {claim.job_id}
+        assert await queue.renew_leases([(claim.job_id, claim.fence)]) == {claim.job_id: False}
         assert await queue.reap_jobs() == []
 
     await clock.forward(31)

@@ -181,6 +181,39 @@ async def test_a_failure_is_logged_with_its_line_and_without_its_secrets(
     assert "hunter2" not in str(await pool.fetch("select * from reliq.attempts"))
 
 
+async def test_what_the_app_calls_secret_is_in_no_table_and_no_line(
+    pool, seen: Seen, start: StartCommand
+):
+    made = [await enqueue(pool, "leaky", {"iban": "hunter2", "settle": n}) for n in (False, True)]
+    worker = start("worker", retry_attempts="1")
+
+    await seen.at_rest()
+    await worker.logged("attempt.raised_after_commit")
+    job = await seen.job(made[0].job_id)
+    assert job["last_error"] == "ValueError: no account ******** at the bank"
+    assert await pool.fetchval("select array_agg(error) from reliq.attempts") == [job["last_error"]]
+    assert "no account ******** at" in worker.log
+    assert "hunter2" not in worker.log
+
+
+@pytest.mark.parametrize("switch", ["on", "off"])
+async def test_a_worker_prunes_by_itself_unless_told_not_to(
+    pool, seen: Seen, start: StartCommand, switch
+):
+    made = await enqueue(pool, "quick")
+    await pool.execute(
+        "update reliq.jobs set state = 'succeeded', ready = false, finished_at = '2020-01-01'"
+    )
+    worker = start("worker", prune=switch, prune_every="10s")
+    await enqueue(pool, "quick")
+
+    await seen.wait_for("ran")
+    if switch == "on":
+        await worker.logged("rows.pruned")
+    gone = await pool.fetchval("select count(*) = 0 from reliq.jobs where id = $1", made.job_id)
+    assert gone == (switch == "on")
+
+
 async def test_kinds_without_a_handler_are_named_once_and_stay(
     pool, seen: Seen, start: StartCommand
 ):

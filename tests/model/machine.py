@@ -52,7 +52,7 @@ TICKS = (MOMENT, SECOND, LEASE - MOMENT, LEASE, LEASE + MOMENT, KEY_TTL, ALERT_W
 
 DELAYS = (NOTHING, MOMENT, SECOND, LEASE)
 ERRORS = ("it broke", "no route")
-ENDED = ("failed", "again", "handed_back", "timed_out", "again", "handed_back")
+ENDED = ("failed", "again", "handed_back", "timed_out", "again", "handed_back", "cancelled")
 
 ticks = st.sampled_from([NOTHING] * len(TICKS) + list(TICKS))
 numbers = st.integers(0, 999)
@@ -264,7 +264,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.model.now += tick
         held = self.leases_of(picks)
         kept = self.model.renew_leases(held, LEASE)
-        self.call("renew_leases", *pairs(held), LEASE, expected=ids(kept))
+        self.call("renew_leases", *pairs(held), LEASE, expected=kept)
+        self.call("find_cancelled", *pairs(held), expected=ids(self.model.find_cancelled(held)))
 
     @rule(pick=numbers)
     def isolate(self, pick: int) -> None:
@@ -325,9 +326,11 @@ class QueueMachine(RuleBasedStateMachine):
     def reap_jobs(self) -> None:
         self.call("reap_jobs", WALK, OVERLAP, ALERTS, ALERT_WINDOW, expected=self.model.reap_jobs())
 
-    @rule(worker=workers, picks=picks)
-    def hand_back_unheard(self, worker: str, picks: list[int]) -> None:
+    @rule(worker=workers, picks=picks, unwanted=st.booleans())
+    def hand_back_unheard(self, worker: str, picks: list[int], *, unwanted: bool) -> None:
         heard = self.leases_of(picks)
+        if unwanted:
+            self.cancel_jobs([job.id for job in self.running()], "ann")
         back = self.model.hand_back_unheard(worker, heard)
         self.call("hand_back_unheard", worker, *pairs(heard), expected=ids(back))
 
@@ -339,9 +342,20 @@ class QueueMachine(RuleBasedStateMachine):
         pool = [*self.model.jobs, 0] if pick % 4 == 0 else dead
         job_id = pool[pick // 4 % len(pool)]
         self.call(
-            "requeue_job", job_id, "ann", "fixed",
+            "requeue_job", job_id, "ann", "fixed", False,  # noqa: FBT003 - a column
             expected=self.model.requeue_job(job_id, "ann", "fixed"),
         )  # fmt: skip
+
+    @rule(tick=ticks, picks=picks, by=st.sampled_from(("ann", "bob")), held=st.booleans())
+    def cancel(self, tick: timedelta, picks: list[int], by: str, *, held: bool) -> None:
+        """Cancel jobs that run, or some of all, one of them perhaps that there never was."""
+        self.model.now += tick
+        pool = [job.id for job in self.running()] if held else [*self.model.jobs, 0]
+        self.cancel_jobs([pool[pick % len(pool)] for pick in picks if pool], by)
+
+    def cancel_jobs(self, chosen: list[int], by: str) -> None:
+        expected = self.model.cancel_jobs(chosen, by, "why")
+        self.call("cancel_jobs", chosen, by, "why", expected=expected)
 
     # What takes many steps.
 
@@ -376,7 +390,7 @@ class QueueMachine(RuleBasedStateMachine):
             held = self.leases_of(picks)
             self.model.now += LEASE - MOMENT
             kept = self.model.renew_leases(held, LEASE)
-            self.call("renew_leases", *pairs(held), LEASE, expected=ids(kept))
+            self.call("renew_leases", *pairs(held), LEASE, expected=kept)
             self.model.now += MOMENT
             self.reap_jobs()
 

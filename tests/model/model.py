@@ -8,6 +8,7 @@ Read it as the short form of `reliq/postgres/sql`: who may change a job, and wha
 - A worker names (id, fence). What no longer names a running job's own fence changes nothing.
 - Only `reap_jobs` takes a job from a silent worker, and only once its lease is over.
 - A job ends once. What a person wants to run again is a new job.
+- A job that is to be cancelled never goes back to the queue, and its lease gets no longer.
 
 The machine in `machine.py` makes the same calls here and in Postgres and compares all rows.
 """
@@ -62,6 +63,9 @@ class Job:
     requeued_from: int | None = None
     requeued_by: str | None = None
     requeue_reason: str | None = None
+    cancel_requested_at: datetime | None = None
+    cancel_requested_by: str | None = None
+    cancel_reason: str | None = None
 
     @property
     def ready(self) -> bool:
@@ -70,6 +74,10 @@ class Job:
     @property
     def is_running(self) -> bool:
         return self.state == "running"
+
+    @property
+    def is_unwanted(self) -> bool:
+        return self.cancel_requested_at is not None
 
     @property
     def position(self) -> Position:
@@ -241,18 +249,35 @@ class Model:
             if (job := self.jobs[job_id]).is_running and job.fence == fence
         ]
 
-    def renew_leases(self, held: Sequence[Held], lease: timedelta) -> list[int]:
+    def renew_leases(self, held: Sequence[Held], lease: timedelta) -> list[tuple[int, bool]]:
         """Leases that are still held last longer; `reap_at` may stay behind, it is a hint."""
         for job in (mine := self._mine(held)):
-            job.lease_until = self.now + lease
-        return [job.id for job in mine]
+            if not job.is_unwanted:
+                job.lease_until = self.now + lease
+        return [(job.id, job.is_unwanted) for job in mine]
 
     def isolate_job(self, held: Held, lease: timedelta) -> list[int]:
         """The job runs with nothing beside it from now on."""
-        for job in (mine := self._mine([held])):
+        mine = [job for job in self._mine([held]) if not job.is_unwanted]
+        for job in mine:
             job.alone = True
             job.lease_until = self.now + lease
         return [job.id for job in mine]
+
+    def cancel_jobs(self, ids: Iterable[int], by: str, reason: str) -> list[tuple[int, str | None]]:
+        """What waits is cancelled; what runs is marked, once; what has ended stays as it is."""
+        asked = sorted(set(ids))
+        for job in (self.jobs[each] for each in asked if each in self.jobs):
+            if (job.ready or job.is_running) and not job.is_unwanted:
+                job.cancel_requested_at = self.now
+                job.cancel_requested_by, job.cancel_reason = by, reason
+            if job.ready:
+                job.state, job.finished_at = "cancelled", self.now
+        return [(each, self.jobs[each].state if each in self.jobs else None) for each in asked]
+
+    def find_cancelled(self, held: Sequence[Held]) -> list[int]:
+        """What is still held and is to be cancelled."""
+        return [job.id for job in self._mine(held) if job.is_unwanted]
 
     def settle_succeeded(self, held: Sequence[Held]) -> list[int]:
         """Done. Lease and `reap_at` stay as they are: nobody looks at them again."""
@@ -296,6 +321,7 @@ class Model:
             lost.append(job)
             poison = job.alone and job.lost_leases >= 2
             spent = job.attempt >= job.attempts_max
+            poison, spent = poison and not job.is_unwanted, spent and not job.is_unwanted
             job.last_error = f"the worker {job.worker} fell silent and its lease ended"
             self._record(job, "lease_lost", error=job.last_error, buried=poison or spent)
             self._to_queue(job, timedelta(0))
@@ -328,27 +354,30 @@ class Model:
 
     def requeue_job(
         self, job_id: int, by: str, reason: str
-    ) -> list[tuple[str, int | None, bool | None]]:
-        """One new job per dead letter; the dead letter stays as it is."""
+    ) -> list[tuple[str, int | None, bool | None, str | None]]:
+        """One new job per dead letter; the dead letter stays as it is. Nobody ignores any here."""
         if (dead := self.jobs.get(job_id)) is None:
             return []
         if dead.state != "dead":
-            return [(dead.state, None, None)]
+            return [(dead.state, None, None, None)]
         new_id = next(self._job_ids)  # Postgres takes a number before it finds the first one
         for job in self.jobs.values():
             if job.requeued_from == job_id:
-                return [("dead", job.id, False)]
+                return [("dead", job.id, False, None)]
         self.jobs[new_id] = Job(
             id=new_id, kind=dead.kind, key=dead.key, payload=dead.payload, queue=dead.queue,
             priority=dead.priority, event_id=dead.event_id, attempts_max=dead.attempts_max,
             run_at=self.now, created_at=self.now,
             requeued_from=job_id, requeued_by=by, requeue_reason=reason,
         )  # fmt: skip
-        return [("dead", new_id, True)]
+        return [("dead", new_id, True, None)]
 
     def _to_queue(self, job: Job, after: timedelta) -> None:
+        """Unless somebody wants it to be cancelled."""
         job.state, job.run_at = "queued", self.now + after
         job.lease_until = job.reap_at = None
+        if job.is_unwanted:
+            job.state, job.finished_at = "cancelled", self.now
 
     def _record(self, job: Job, ended: str, **more: Any) -> None:
         self.attempts[job.id, job.fence] = Attempt(

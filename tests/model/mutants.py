@@ -25,6 +25,7 @@ FENCE = (
 """Parameters stay in use: Postgres refuses one whose type nothing tells."""
 
 TABLES = "0001_first_tables"
+CANCEL = "0006_cancel"
 
 MUTANTS: Mapping[str, tuple[Change, ...]] = {
     # Whoever comes late with an old lease is let in.
@@ -101,6 +102,29 @@ MUTANTS: Mapping[str, tuple[Change, ...]] = {
     ),
     "a worker hands back what others run": (
         Change("hand_back_unheard", "and j.worker = $1\n", "and $1 <> ''\n"),
+    ),
+    # What is to be cancelled.
+    "a retry forgets that its job is to be cancelled": (
+        Change("settle_queued", "state = case when cancel_requested_at is null then 'queued' else 'cancelled' end", "state = 'queued'"),
+        Change("settle_queued", "ready = cancel_requested_at is null", "ready = true"),
+        Change("settle_queued", "case when cancel_requested_at is not null then reliq.now() end", "null"),
+    ),
+    "the reaper forgets that a job is to be cancelled": (
+        Change("reap_jobs", "cancel_requested_at is not null as cancelled", "false as cancelled"),
+    ),
+    "a hand-back unheard forgets that its job is to be cancelled": (
+        Change("hand_back_unheard", "state = case when j.cancel_requested_at is null then 'queued' else 'cancelled' end", "state = 'queued'"),
+        Change("hand_back_unheard", "ready = j.cancel_requested_at is null", "ready = true"),
+        Change("hand_back_unheard", "case when j.cancel_requested_at is not null then reliq.now() end", "null"),
+    ),
+    "the lease of a job to be cancelled is renewed": (
+        Change("renew_leases", "case when cancel_requested_at is null then reliq.now() + $3::interval\n                     else lease_until end", "reliq.now() + $3::interval"),
+    ),
+    "a cancel takes a running job from its worker": (
+        Change(CANCEL, "case j.state when 'queued' then 'cancelled' else j.state end", "'cancelled'"),
+    ),
+    "a cancel reaches what has ended": (
+        Change(CANCEL, "and (j.state = 'queued' or (j.state = 'running' and j.cancel_requested_at is null))"),
     ),
     # Once per key, once per dead letter, all or nothing.
     "a dead letter is requeued twice": (

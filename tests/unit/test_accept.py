@@ -125,6 +125,7 @@ async def test_a_forged_delivery_never_reaches_the_sources_code_or_the_store():
         lambda _: [NewJob(kind="demo", payload={"n": float("nan")})],
         lambda _: [NewJob(kind="demo", payload=[1])],
         lambda _: [NewJob(kind="demo", key=7)],
+        lambda _: [NewJob(kind="demo", key="event:370:demo:1")],
         lambda _: [NewJob(kind="demo", priority=10)],
         lambda _: [NewJob(kind="demo", queue="")],
         lambda _: [NewJob(kind="demo", run_in=timedelta(seconds=-1))],

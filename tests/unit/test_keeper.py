@@ -1,7 +1,7 @@
 """Leases are kept, or their handlers stopped in time, whatever the store does."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import anyio
@@ -21,24 +21,29 @@ LEASE_S = 0.6
 
 
 class Keeping:
-    async def renew_leases(self, held: Sequence[Held]) -> frozenset[JobId]:
-        return frozenset(job_id for job_id, _ in held)
+    async def renew_leases(self, held: Sequence[Held]) -> Mapping[JobId, bool]:
+        return {job_id: False for job_id, _ in held}
 
 
 class Refusing:
-    async def renew_leases(self, held: Sequence[Held]) -> frozenset[JobId]:
-        return frozenset()
+    async def renew_leases(self, held: Sequence[Held]) -> Mapping[JobId, bool]:
+        return {}
 
 
 class Away:
-    async def renew_leases(self, held: Sequence[Held]) -> frozenset[JobId]:
+    async def renew_leases(self, held: Sequence[Held]) -> Mapping[JobId, bool]:
         raise StoreUnavailable("away")
 
 
 class BlackHole:
-    async def renew_leases(self, held: Sequence[Held]) -> frozenset[JobId]:
+    async def renew_leases(self, held: Sequence[Held]) -> Mapping[JobId, bool]:
         await anyio.sleep_forever()
         raise AssertionError
+
+
+class Cancelling:
+    async def renew_leases(self, held: Sequence[Held]) -> Mapping[JobId, bool]:
+        return {job_id: True for job_id, _ in held}
 
 
 def claim() -> Claim:
@@ -102,6 +107,35 @@ async def test_a_hung_handler_cannot_hold_its_job_for_ever():
     assert attempt.cut is Cut.LOST
 
 
+async def test_a_renewal_that_tells_of_a_cancel_stops_the_handler_and_lengthens_nothing():
+    hand = new_hand()
+    attempt = take(hand)
+    granted_until_s = attempt.lease_until_s
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Keeper(hand=hand, leases=Cancelling(), lease_s=LEASE_S).run)
+        with anyio.fail_after(5), attempt.scope:
+            await anyio.sleep_forever()
+        tasks.cancel_scope.cancel()
+
+    assert attempt.cut is Cut.CANCELLED
+    assert hand.attempts() == [attempt]
+    assert attempt.lease_until_s == granted_until_s
+
+
+async def test_a_handler_that_does_not_heed_a_cancel_is_abandoned_with_its_lease_and_told_of_once():
+    hand = new_hand()
+    take(hand)
+    with structlog.testing.capture_logs() as lines:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Keeper(hand=hand, leases=Cancelling(), lease_s=LEASE_S).run)
+            with anyio.fail_after(5):
+                while hand.attempts():
+                    await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
+
+    assert [(line["event"], line["job_id"]) for line in lines] == [("attempt.abandoned", 1)]
+
+
 async def test_a_settlement_on_its_way_is_no_lost_lease():
     hand = new_hand()
     attempt = take(hand)
@@ -142,7 +176,7 @@ async def test_the_connection_is_open_before_the_first_lease_needs_it():
     asked: list[Sequence[Held]] = []
 
     class Counting(Keeping):
-        async def renew_leases(self, held: Sequence[Held]) -> frozenset[JobId]:
+        async def renew_leases(self, held: Sequence[Held]) -> Mapping[JobId, bool]:
             asked.append(held)
             return await super().renew_leases(held)
 

@@ -10,6 +10,7 @@ from reliq.domain.job import Claim, EventId, Fence, JobId, Kind
 from reliq.domain.outcome import (
     Again,
     Bury,
+    Cancelled,
     Done,
     Ending,
     GiveUp,
@@ -71,6 +72,7 @@ FAILED: dict[str, Any] = {"ended": "failed", "spends": True, "after": 10 * SECON
         (Again(5 * SECOND), Requeue(after=5 * SECOND, ended="again", spends=False)),
         (Again(-5 * SECOND), Requeue(after=0 * SECOND, ended="again", spends=False)),
         (Stopped(), Requeue(after=0 * SECOND, ended="handed_back", spends=False)),
+        (Cancelled(), Requeue(after=0 * SECOND, ended="cancelled", spends=True)),
         (GiveUp("gone\0"), Bury(reason="gave_up", ended="failed", error="gone\ufffd")),
         (
             Raised(PermanentError("no", status=400)),

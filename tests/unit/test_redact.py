@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reliq.domain.redact import preview, printable, redact, redact_headers, scrub
+from reliq.domain.redact import hide, preview, printable, redact, redact_headers, scrub
 
 SECRETIVE = [
     "password", "Password", "user_password", "accessToken", "access-token", "TOKEN", "api_key",
@@ -134,3 +134,35 @@ def test_a_long_text_made_to_hurt_is_scrubbed_in_time(pattern):
     scrub(text)
 
     assert time.process_time() - started < 3
+
+
+@pytest.mark.parametrize("value", ["hunter2", 4242, ["hunter2"], {"inner": "hunter2"}, True])
+def test_a_field_that_the_app_calls_secret_is_masked_however_deep(value):
+    shown = redact({"to": [{"iban": value, "name": "Ada"}]}, {"iban"})
+
+    assert shown == {"to": [{"iban": "********", "name": "Ada"}]}
+    assert redact({"iban": None}, {"iban"}) == {"iban": None}
+    assert "hunter2" not in preview(b'{"iban": "hunter2"}', 500, {"iban"})[1]
+
+
+@pytest.mark.parametrize(
+    ("iban", "text", "shown"),
+    [
+        ("hunter2", "no account hunter2, hunter2!", "no account ********, ********!"),
+        ({"of": ["hunter2", 4242]}, "hunter2 or 4242", "******** or ********"),
+        ("it's\n2", repr("it's\n2"), '"********"'),
+        ('a "b" c', json.dumps({"x": 'a "b" c'}), '{"x": "********"}'),
+        ("a b&c", "GET /?iban=a+b%26c or a%20b%26c", "GET /?iban=******** or ********"),
+        ("007", "room 007, not 10071", "room ********, not 10071"),
+        ("hunter2hunter2", "said hunter2hun…", "said ********…"),
+        (True, "True is true", "True is true"),
+        (" ", "a text", "a text"),
+        (None, "None", "None"),
+    ],
+)
+def test_what_a_secret_field_holds_is_hidden_in_a_text(iban, text, shown):
+    payload = json.dumps({"to": [{"iban": iban}], "name": "said"})
+
+    assert hide(text, payload, {"iban"}) == shown
+    assert hide(text, payload, set()) == text
+    assert hide(text, "no JSON", {"iban"}) == text

@@ -24,7 +24,7 @@ TERMS = Terms(
     retry_jitter=0.2, attempts_max=6, slack_s=0.15,
 )  # fmt: skip
 EVERY = sorted(invariants.load())
-MOMENTS = {"db", "run_at", "lease_until", "was", "at"}
+MOMENTS = {"db", "run_at", "lease_until", "was", "at", "open_until"}
 
 
 def entry(line: str, n: int) -> Entry:

@@ -28,7 +28,7 @@ TEXTS = sorted(
 COMMANDS_OF = {"scenario.py": "scenario", "dev.py": "demo"}
 CORE = {
     "domain", "ports.py", "app.py", "settings.py", "logs.py", "postgres", "receiver", "worker",
-    "wiring", "cli",
+    "wiring", "cli", "enqueue_with",
 }  # fmt: skip
 MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70

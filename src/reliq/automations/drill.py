@@ -4,7 +4,8 @@ The App that scenarios run: handlers that do one plain thing each, so that harm 
 Chosen with `RELIQ_APP=reliq.automations.drill:app`, never the default. Whoever can sign for its
 source can make it call any address: not for production.
 
-A delivery is `{"id": "evt-1", "jobs": [{"kind": "drill.call", "payload": {"url": "http://…"}}]}`.
+A delivery is `{"id": "evt-1", "jobs": [{"kind": "drill.call", "payload": {"url": "http://…"}}]}`;
+a job may name a `group` and a `queue`.
 
 | kind             | payload          | does                                                     |
 |------------------|------------------|----------------------------------------------------------|
@@ -41,7 +42,7 @@ import structlog
 from reliq.app import App, Handler, Job, Source
 from reliq.domain.event import Delivery
 from reliq.domain.http import check
-from reliq.domain.job import NewJob
+from reliq.domain.job import QUEUE_DEFAULT, NewJob
 from reliq.domain.outcome import Outcome
 from reliq.domain.policy import DEFAULT, Policy
 from reliq.domain.retry import RetryTable
@@ -124,7 +125,12 @@ def dedup_key(delivery: Delivery) -> str:
 def route(delivery: Delivery) -> Sequence[NewJob]:
     """Make the jobs that the delivery asks for."""
     return [
-        NewJob(kind=job["kind"], payload=job.get("payload", {}))
+        NewJob(
+            kind=job["kind"],
+            payload=job.get("payload", {}),
+            group_key=job.get("group"),
+            queue=job.get("queue", QUEUE_DEFAULT),
+        )
         for job in delivery.json().get("jobs", ())
     ]
 

@@ -1,22 +1,24 @@
-"""The operator's desk: look at dead letters, make them anew, replay events, keep house."""
+"""The operator's desk: look at a job, replay an event, keep house."""
 
 import getpass
 import os
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
-from reliq.cli.screen import plural, print_entry, print_json, words
+from reliq.cli.screen import plural, print_json
 from reliq.domain.duration import parse_duration
 from reliq.domain.event import Delivery
-from reliq.domain.job import EventId, JobId
+from reliq.domain.job import EventId, JobId, State
 from reliq.domain.redact import printable, scrub
-from reliq.errors import RequestRefused
+from reliq.errors import ConfigInvalid, RequestRefused
 
 if TYPE_CHECKING:
     from reliq.app import App
+    from reliq.cli.show import Secrets
     from reliq.postgres.desk import Desk, Row
     from reliq.receiver.accept import Parsed
     from reliq.settings import Settings
@@ -26,7 +28,8 @@ T = TypeVar("T")
 ID_MAX: Final = 2**63 - 1
 
 
-def _duration(text: str) -> timedelta:
+def duration(text: str) -> timedelta:
+    """Read an option that is a duration."""
     try:
         return parse_duration(text)
     except ValueError as error:
@@ -38,89 +41,70 @@ Job = Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="The j
 Event = Annotated[
     int, typer.Argument(metavar="EVENT_ID", min=1, max=ID_MAX, help="The event's number.")
 ]
-Kind = Annotated[str | None, typer.Option(help="Only jobs of this kind.")]
-Since = Annotated[
-    timedelta | None,
-    typer.Option(parser=_duration, metavar="AGE", help="Only deaths since then, as 2h or 7d."),
-]
-Limit = Annotated[int, typer.Option(min=1, max=10_000, help="At most so many, newest first.")]
 By = Annotated[str | None, typer.Option(help="Who asks; your login name unless given.")]
-Reason = Annotated[str, typer.Option(help="Why, for those who look at the job later.")]
+Jobs = Annotated[
+    list[int], typer.Argument(metavar="ID...", min=1, max=ID_MAX, help="The jobs' numbers.")
+]
+Why = Annotated[str, typer.Option("--why", "--reason", help="For those who come upon it later.")]
 Force = Annotated[bool, typer.Option("--force", help="Make new jobs even where they exist.")]
+At = Annotated[timedelta, typer.Option(parser=duration, metavar="TIME", help="As 30s or 5m.")]
 Age = Annotated[
     timedelta | None,
-    typer.Option(parser=_duration, metavar="AGE", help="Older than this; else the setting's."),
+    typer.Option(parser=duration, metavar="AGE", help="Older than this; else the setting's."),
 ]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this group."""
-    for command in (failed, show, retry, replay, prune, migrate):
+    for command in (show, cancel, replay, prune, migrate):
         app.command()(command)
-
-
-def failed(
-    *, kind: Kind = None, since: Since = None, limit: Limit = 20, json: Json = False
-) -> None:
-    """List what waits for a person: dead letters, and deliveries that could not be read."""
-
-    async def work(desk: "Desk", _: "Settings") -> "tuple[list[Row], list[Row]]":
-        dead = await desk.list_dead(kind=kind, since=since, limit=limit)
-        # A delivery that could not be read has no kind.
-        unread = [] if kind else await desk.list_unreadable(since=since, limit=limit)
-        return dead, unread
-
-    dead, unreadable = _at_desk(work)
-    for row in (*dead, *unreadable):
-        row["error"] = printable(scrub(row["error"] or ""))
-    if json:
-        print_json({"dead": dead, "unreadable": unreadable})
-        return
-    for row in dead:
-        print_entry(_dead_letter(row), row["error"])
-    for row in unreadable:
-        came = f"event {row['id']} from {row['source']} came {words(row['received_at'])}"
-        print_entry(f"{came}, unreadable: replay it once the code is mended", row["error"])
-    if not dead and not unreadable:
-        typer.echo("no dead letters" + (" that fit" if kind or since else ""))
-    if limit in {len(dead), len(unreadable)}:
-        typer.echo(f"the newest {limit}: --limit shows more")
-
-
-def _dead_letter(row: "Row") -> str:
-    status = "" if row["status"] is None else f", status {row['status']}"
-    anew = "" if row["requeued_as"] is None else f", made anew as job {row['requeued_as']}"
-    return (
-        f"job {row['id']} {printable(row['kind'])} died {words(row['died_at'])}: "
-        f"{row['reason']}, attempt {row['attempt']}{status}{anew}"
-    )
 
 
 def show(job: Job, *, json: Json = False) -> None:
     """Show a job, its event and every attempt, with secrets masked."""
     from reliq.cli.show import presentable, print_job  # noqa: PLC0415 - see the package's docstring
 
-    document = presentable(_at_desk(lambda desk, _: desk.show_job(JobId(job))))
+    async def work(desk: "Desk", settings: "Settings") -> "tuple[Row, Secrets]":
+        return await desk.show_job(JobId(job)), _secrets(settings)
+
+    document = presentable(*at_desk(work))
     if json:
         print_json(document)
     else:
         print_job(document)
 
 
-def retry(job: Job, *, by: By = None, reason: Reason = "") -> None:
-    """Make a new job from a dead letter and print its number; at most one per dead letter."""
-    who = by or _login()
-    new, fresh = _at_desk(lambda desk, _: desk.requeue_job(JobId(job), by=who, reason=reason))
-    typer.echo(new)
-    said = f"job {new} is made from dead letter {job}"
-    typer.echo(said if fresh else f"{said} already: nothing is new", err=True)
+def _secrets(settings: "Settings") -> "Secrets":
+    """Return the App's names of secret fields; None where it does not load, and all may be."""
+    from reliq.wiring.loading import load_app  # noqa: PLC0415 - see the package's docstring
 
-
-def _login() -> str:
     try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container may run under a number without a name
-        return f"uid {os.getuid()}"
+        return load_app(settings).secrets
+    except ConfigInvalid as error:
+        typer.echo(f"reliq: {error.problems[0]}; so every value of the payload is masked", err=True)
+        return None
+
+
+def cancel(jobs: Jobs, *, by: By = None, why: Why = "") -> None:
+    """Cancel jobs: those that wait at once, those that run by telling their workers to stop."""
+    who = by or login()
+    ids = [JobId(job) for job in jobs]
+    states = at_desk(lambda desk, _: desk.cancel_jobs(ids, by=who, reason=why))
+    for job, state in states.items():
+        if state in _CANCELLED:
+            typer.echo(f"job {job} {_CANCELLED[state]}")
+    if late := {job: state for job, state in states.items() if state not in _CANCELLED}:
+        said = [
+            f"there is no job {job}" if state is None else f"job {job} is {state}: too late"
+            for job, state in late.items()
+        ]
+        raise RequestRefused("; ".join(said))
+
+
+_CANCELLED: Final[Mapping[State | None, str]] = {
+    State.CANCELLED: "is cancelled",
+    State.RUNNING: "runs: its worker is told to stop it, and it will not run again",
+}
 
 
 def replay(event: Event, *, force: Force = False, json: Json = False) -> None:
@@ -137,7 +121,7 @@ def replay(event: Event, *, force: Force = False, json: Json = False) -> None:
             key_ttl=settings.keep_keys, force=force,
         )  # fmt: skip
 
-    rows = _at_desk(work)
+    rows = at_desk(work)
     if json:
         print_json({"event_id": event, "jobs": rows})
         return
@@ -170,23 +154,34 @@ def _read_again(app: "App", event: int, delivery: Delivery) -> "Parsed":
     return parsed
 
 
-def prune(*, jobs: Age = None, dead: Age = None, bodies: Age = None, json: Json = False) -> None:
+def prune(
+    *,
+    jobs: Age = None,
+    cancelled: Age = None,
+    dead: Age = None,
+    ignored: Age = None,
+    bodies: Age = None,
+    json: Json = False,
+) -> None:
     """
     Delete what is older than it must be kept: jobs, keys, bodies of events.
 
-    Dead letters, and bodies that could not be read, have an age of their own.
+    Dead letters, and bodies that could not be read, have an age of their own, and so have those
+    of them that were ignored. Workers do the same by themselves, unless RELIQ_PRUNE is off. An age
+    that is given is for the kinds of which the App says nothing.
     """
+    from reliq.wiring.loading import load_app  # noqa: PLC0415 - see the package's docstring
+
+    given = {"keep_jobs": jobs, "keep_cancelled": cancelled, "keep_dead": dead,
+             "keep_ignored": ignored, "keep_bodies": bodies}  # fmt: skip
 
     async def work(desk: "Desk", settings: "Settings") -> "Mapping[str, int]":
-        return await desk.prune(
-            jobs=settings.keep_jobs if jobs is None else jobs,
-            dead=settings.keep_dead if dead is None else dead,
-            bodies=settings.keep_bodies if bodies is None else bodies,
-        )
+        ages = {name: age for name, age in given.items() if age is not None}
+        return await desk.prune(settings.model_copy(update=ages).keeps(load_app(settings).keep))
 
-    pruned = _at_desk(work)
+    pruned = at_desk(work)
     if json:
-        print_json(dict(pruned))
+        print_json(pruned)
         return
     typer.echo(
         f"deleted {plural(pruned['jobs'], 'finished job')} and {plural(pruned['keys'], 'expired key')}"
@@ -205,7 +200,27 @@ def migrate() -> None:
     typer.echo(f"applied {', '.join(applied)}" if applied else "the schema is current")
 
 
-def _at_desk(work: "Callable[[Desk, Settings], Awaitable[T]]") -> T:
+def login() -> str:
+    """Name the person at the keyboard."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container may run under a number without a name
+        return f"uid {os.getuid()}"
+
+
+def rate(text: str) -> float:
+    """Read how many a second, from `5/s`, `30/m` or `100/h`."""
+    found = _RATE.fullmatch(text)
+    if found is None or float(found[1]) == 0:
+        raise typer.BadParameter(f"{text!r} is no rate: write 5/s, 30/m or 100/h")
+    return float(found[1]) / _UNITS_S[found[2] or "s"]
+
+
+_RATE: Final = re.compile(r"(\d+(?:\.\d+)?)(?:/([smh]))?", re.ASCII)
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600}
+
+
+def at_desk(work: "Callable[[Desk, Settings], Awaitable[T]]") -> T:
     """Load the settings, open the desk, do one piece of work at it."""
     import anyio  # noqa: PLC0415 - see the package's docstring
 

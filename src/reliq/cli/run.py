@@ -39,6 +39,9 @@ def worker(
     *,
     app: AppOption = None,
     concurrency: Annotated[int | None, typer.Option(help="Jobs to run at once.")] = None,
+    queues: Annotated[
+        str | None, typer.Option(help="Claim of these only, as urgent,default.")
+    ] = None,
     health_port: Annotated[
         int | None, typer.Option(help="Serve /health and /ready on this port.")
     ] = None,
@@ -51,7 +54,7 @@ def worker(
     from reliq.wiring.loading import configured  # noqa: PLC0415
     from reliq.wiring.worker import work  # noqa: PLC0415
 
-    _override(app=app, concurrency=concurrency, health_port=health_port)
+    _override(app=app, concurrency=concurrency, queues=queues, health_port=health_port)
     settings, chosen = configured()
     logs.configure(settings.log)
     _run(lambda: work(settings, chosen, exit_on_db_error=exit_on_db_error))

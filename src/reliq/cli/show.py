@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -14,15 +15,20 @@ BODY_SHOWN: Final = 2_000
 Document = dict[str, Any]
 
 
-def presentable(job: Mapping[str, Any]) -> Document:
+Secrets = AbstractSet[str] | None
+"""Names of fields to mask besides those whose names say so; None is all of them."""
+
+
+def presentable(job: Mapping[str, Any], secrets: Secrets) -> Document:
     """Copy a job as the desk shows it: secrets masked, the body shortened and readable."""
+    payload = job["payload"]
     return {
         **job,
-        "payload": redact(job["payload"]),
+        "payload": redact(payload, payload.keys() if secrets is None else secrets),
         "result": redact(job["result"]),
         "last_error": _error(job["last_error"]),
         "attempts": [{**each, "error": _error(each["error"])} for each in job["attempts"]],
-        "event": None if job["event"] is None else _event(job["event"]),
+        "event": None if job["event"] is None else _event(job["event"], secrets),
     }
 
 
@@ -30,11 +36,12 @@ def _error(text: str | None) -> str | None:
     return None if text is None else printable(scrub(text))
 
 
-def _event(event: Mapping[str, Any]) -> Document:
+def _event(event: Mapping[str, Any], secrets: Secrets) -> Document:
     body: bytes | None = event["body"]
     shown: Document = {"bytes": None, "form": "pruned", "shown": ""}
     if body is not None:
-        form, text = preview(body, BODY_SHOWN)
+        masked = "masked", ""
+        form, text = masked if secrets is None else preview(body, BODY_SHOWN, secrets)
         shown = {"bytes": len(body), "form": form, "shown": text}
     return {
         **event,
@@ -107,6 +114,12 @@ def _facts(job: Document) -> Iterator[tuple[str, str]]:
         yield "made from", f"dead letter {job['requeued_from']} by {words(job['requeued_by'])}{why}"
     if job["requeued_as"] is not None:
         yield "made anew", f"as job {job['requeued_as']}"
+    if job["cancel_requested_at"] is not None:
+        why = f": {words(job['cancel_reason'])}" if job["cancel_reason"] else ""
+        asked = f"{words(job['cancel_requested_at'])} by {words(job['cancel_requested_by'])}"
+        yield "cancel", f"asked for {asked}{why}"
+    if job["ignored"]:
+        yield "ignored", f"by {words(job['ignored'])}"
     if job["last_error"]:
         yield "error", _indented(job["last_error"])
 

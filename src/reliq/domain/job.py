@@ -13,9 +13,11 @@ fence under which the job was claimed, so that a worker whose lease is gone move
 | `running` | settle: bury            | `dead`    |
 | `running` | reap (lease is over)    | `queued` or `dead` |
 | `queued`  | cancel                  | `cancelled` |
+| `running` | cancel (asked for)      | `running`: where it would go back to `queued`, it is `cancelled` |
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -44,6 +46,8 @@ PRIORITY_LAST: Final = 9
 NAME_BYTES_MAX: Final = 200
 """Bytes of a kind or a queue: they stand in index entries, which end at 2,704 bytes."""
 
+GROUP_BYTES_MAX: Final = 512
+
 RUN_IN_MAX: Final = timedelta(days=3_660)
 """The longest delay; a typing error, where it is longer."""
 
@@ -68,8 +72,11 @@ class NewJob:
 
     `payload` is a dict of JSON, or an instance of a dataclass or a pydantic model.
     `key` makes it unique among jobs of its kind for as long as keys are kept (35 days by
-    default); `run_in` is the delay from now, by the database's clock. `queue` and `priority` are
-    those of the kind's policy where the App is known (`App.checked`), and else the defaults.
+    default), and must not be of the form that reliq makes up for events' jobs of that kind,
+    `event:<number>:<kind>:…`; `run_in` is the delay from now, by the database's clock. `queue`
+    and `priority` are those of the kind's policy where the App is known (`App.checked`), and else
+    the defaults. Jobs of one `group_key` run one at a time, in the order they were enqueued in,
+    also while the first waits for a retry.
     """
 
     kind: str
@@ -78,6 +85,7 @@ class NewJob:
     run_in: timedelta = timedelta(0)
     queue: str | None = None
     priority: int | None = None
+    group_key: str | None = None
 
     @property
     def lane(self) -> tuple[str, int]:
@@ -94,13 +102,18 @@ _TYPES: Final[tuple[tuple[str, tuple[type, ...]], ...]] = (
     ("run_in", (timedelta,)),
     ("queue", (str, NoneType)),
     ("priority", (int, NoneType)),
+    ("group_key", (str, NoneType)),
 )
 
 
+_MADE_UP: Final = re.compile(r"event:[0-9]+:(.*)", re.DOTALL)
+"""Keys of jobs of events that got none from their source."""
+
+
 @lru_cache(maxsize=1_000)
-def is_name(text: str) -> bool:
-    """Tell whether a text can name a kind or a queue."""
-    return storable(text) == text and 0 < len(text.encode()) <= NAME_BYTES_MAX
+def is_name(text: str, bytes_max: int = NAME_BYTES_MAX) -> bool:
+    """Tell whether a text can name a kind, a queue or a group."""
+    return storable(text) == text and 0 < len(text.encode()) <= bytes_max
 
 
 def check_job(job: object) -> str:
@@ -127,6 +140,16 @@ def check_job(job: object) -> str:
                 f"the {name} of a job is 1 to {NAME_BYTES_MAX} bytes of plain text, "
                 f"not {text[:NAME_BYTES_MAX]!r}"
             )
+    if job.group_key is not None and not is_name(job.group_key, GROUP_BYTES_MAX):
+        raise ValueError(
+            f"the group_key of a job is 1 to {GROUP_BYTES_MAX} bytes of plain text, "
+            f"not {job.group_key[:NAME_BYTES_MAX]!r}"
+        )
+    if job.key is not None and _is_made_up(job.key, job.kind):
+        raise ValueError(
+            f"the key {job.key[:NAME_BYTES_MAX]!r} is of the form that reliq makes up for jobs of "
+            "events: begin it with a word of your own"
+        )
     if not 0 <= priority <= PRIORITY_LAST:
         raise ValueError(f"priority is 0 (first) to {PRIORITY_LAST} (last), not {priority}")
     if not timedelta(0) <= job.run_in <= RUN_IN_MAX:
@@ -134,6 +157,16 @@ def check_job(job: object) -> str:
     # Nearly all are a dict, and to ask an abstract class takes long.
     is_plain = isinstance(job.payload, dict | Mapping)
     return storable_json(job.payload if is_plain else plain(job.payload))
+
+
+def _is_made_up(key: str, kind: str) -> bool:
+    """
+    Could reliq give this key to a job of `kind`? Then the job it is meant for would be lost.
+
+    The kind counts: keys of slots and alerts begin with names of the user's, perhaps `event:7`.
+    """
+    found = _MADE_UP.fullmatch(key)
+    return found is not None and found[1].startswith(f"{kind}:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +204,8 @@ class Claim(NamedTuple):
     lost_leases: int
     event_id: EventId | None
     waited: timedelta
+    group_key: str | None = None
+    queue: str = QUEUE_DEFAULT
 
     @property
     def payload(self) -> Payload:

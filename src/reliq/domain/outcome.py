@@ -74,7 +74,12 @@ class Stopped:
     """The handler was stopped because the worker is stopping: untried, as far as we know."""
 
 
-Ending = Outcome | Raised | TimedOut | Stopped
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The handler was stopped because somebody wants its job to be cancelled."""
+
+
+Ending = Outcome | Raised | TimedOut | Stopped | Cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +97,10 @@ class SucceedWith:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requeue:
     """
-    Back to `queued`, due in `after`.
+    Back to `queued`, due in `after`; or to `cancelled`, if that was asked for: the row decides.
 
-    `ended` is the word the attempt is recorded with: `failed`, `timed_out`, `again` or
-    `handed_back`; `spends` says whether the attempt counts.
+    `ended` is the word the attempt is recorded with: `failed`, `timed_out`, `again`,
+    `handed_back` or `cancelled`; `spends` says whether the attempt counts.
     """
 
     after: timedelta
@@ -148,6 +153,8 @@ def _chosen(ending: Ending, claim: Claim, policy: Retry, roll: float) -> Settlem
             return Requeue(after=max(after, timedelta(0)), ended="again", spends=False)
         case Stopped():
             return Requeue(after=timedelta(0), ended="handed_back", spends=False)
+        case Cancelled():
+            return Requeue(after=timedelta(0), ended="cancelled", spends=True)
         case GiveUp(reason):
             return Bury(reason="gave_up", ended="failed", error=error_text(reason))
         case Raised(PermanentError() as error):
@@ -201,6 +208,17 @@ def _retry(
             return Bury(reason="retry_after", ended=ended, error=error, status=status)
         pause = max(pause, floor * (1 + policy.jitter * roll))
     return Requeue(after=pause, ended=ended, spends=True, error=error, status=status)
+
+
+def blames_upstream(settlement: Settlement) -> bool | None:
+    """Tell whether an attempt speaks against its upstream, for it (False), or of neither (None)."""
+    match settlement:
+        case Succeed() | SucceedWith():
+            return False
+        case Requeue(ended="failed" | "timed_out") | Bury(reason="attempts" | "retry_after"):
+            return True
+        case _:
+            return None
 
 
 _VARYING = re.compile(r"(?<![\w-])[\w-]*\d[\w-]*|[0-9a-f]{8,}", re.IGNORECASE)

@@ -10,10 +10,14 @@ stay as they came, and are masked on screens.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
+from urllib.parse import quote, quote_plus
 
 MASK: Final = "********"
+
+SHORT: Final = 4
 
 _SECRETIVE: Final = (
     "password", "passwd", "passphrase", "pwd", "secret", "token", "authorization", "apikey",
@@ -42,20 +46,71 @@ _LOOKS: Final = (
 )
 
 
-def redact(value: Any) -> Any:
-    """Copy JSON with what a secretive name holds masked, texts inside it scrubbed."""
+def redact(value: Any, secrets: AbstractSet[str] = frozenset()) -> Any:
+    """Copy JSON with what a secretive name, or one of `secrets`, holds masked, texts scrubbed."""
     match value:
         case dict():
             return {
-                key: MASK if is_secretive(str(key)) and _holds(item) else redact(item)
+                key: MASK
+                if (key in secrets and item is not None)
+                or (is_secretive(str(key)) and _holds(item))
+                else redact(item, secrets)
                 for key, item in value.items()
             }
         case list():
-            return [redact(item) for item in value]
+            return [redact(item, secrets) for item in value]
         case str():
             return scrub(value)
         case _:
             return value
+
+
+def hide(text: str, payload_json: str, secrets: AbstractSet[str]) -> str:
+    """
+    Mask in a text what the fields named `secrets` of a payload hold, as it is, quoted or escaped.
+
+    What has fewer than four characters is masked as a whole word only: it is part of too many.
+    """
+    try:
+        held = set(_held(json.loads(payload_json), secrets, within=False)) if secrets else set()
+    except (ValueError, RecursionError):  # a handler has never seen it
+        return text
+    forms = {form for value in held for form in _forms(value)}
+    for form in sorted(forms, key=len, reverse=True):
+        edge = "" if len(form) >= SHORT else r"\b"
+        text = re.sub(edge + re.escape(form) + edge, MASK, text)
+        if text.endswith("…"):  # long texts are cut, perhaps in the middle of one
+            cut = next(
+                (n for n in range(len(form), SHORT - 1, -1) if text.endswith(form[:n] + "…")), 0
+            )
+            text = f"{text[: -cut - 1]}{MASK}…" if cut else text
+    return text
+
+
+def _held(value: Any, secrets: AbstractSet[str], *, within: bool) -> Iterator[str]:
+    match value:
+        case dict():
+            for key, item in value.items():
+                yield from _held(item, secrets, within=within or key in secrets)
+        case list():
+            for item in value:
+                yield from _held(item, secrets, within=within)
+        case str() | int() | float() if (
+            within and not isinstance(value, bool) and str(value).strip()
+        ):
+            yield str(value)
+        case _:
+            pass
+
+
+def _forms(value: str) -> tuple[str, ...]:
+    return (
+        value,
+        repr(value)[1:-1],
+        json.dumps(value)[1:-1],
+        quote(value, safe=""),
+        quote_plus(value),
+    )
 
 
 def redact_headers(headers: Mapping[str, str]) -> dict[str, str]:
@@ -98,7 +153,9 @@ def _spelt(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def preview(body: bytes, characters_max: int) -> tuple[str, str]:
+def preview(
+    body: bytes, characters_max: int, secrets: AbstractSet[str] = frozenset()
+) -> tuple[str, str]:
     """
     Show a body as (`json`, `text` or `hex`, what to show), at most so many characters.
 
@@ -109,7 +166,7 @@ def preview(body: bytes, characters_max: int) -> tuple[str, str]:
     except UnicodeDecodeError:
         return "hex", _cut(body[:characters_max].hex(" "), characters_max)
     try:
-        shown = json.dumps(redact(json.loads(text)), ensure_ascii=False, indent=2)
+        shown = json.dumps(redact(json.loads(text), secrets), ensure_ascii=False, indent=2)
     except (ValueError, RecursionError):
         return "text", _cut(printable(scrub(text)), characters_max)
     return "json", _cut(printable(shown), characters_max)

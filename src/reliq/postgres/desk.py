@@ -10,29 +10,52 @@ from typing import Any
 import asyncpg
 
 from reliq.domain.event import Delivery, storable_key
-from reliq.domain.job import EventId, JobId, NewJob
+from reliq.domain.job import EventId, JobId, NewJob, State
+from reliq.domain.keep import Keeps
 from reliq.errors import RequestRefused
+from reliq.postgres.cancel import cancel_jobs
 from reliq.postgres.enqueue import columns
 from reliq.postgres.failures import translated
+from reliq.postgres.pruner import Pruner
 from reliq.postgres.queries import query
 
-PRUNE_BATCH = 5_000
-"""Rows of one prune statement: short enough that no claim waits for it."""
+REQUEUE_BATCH = 1_000
+"""Dead letters of one statement."""
 
 Row = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Which:
+    """
+    Which dead letters: of a kind, of an error, of late; None does not ask.
+
+    `error` is a fingerprint, or a part of the text.
+    """
+
+    kind: str | None = None
+    error: str | None = None
+    since: timedelta | None = None
+    ignored: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """Listings, requeue, replay, prune and the figures of `doctor`."""
+    """Listings, requeue, triage, replay, prune and the figures of `doctor`."""
 
     pool: asyncpg.Pool
 
-    async def list_dead(
-        self, *, kind: str | None, since: timedelta | None, limit: int
-    ) -> list[Row]:
-        """List the newest dead letters first."""
-        return await self._fetch("list_dead", kind, since, limit)
+    async def list_dead(self, which: Which, *, limit: int) -> list[Row]:
+        """List the newest dead letters first: those that wait, or those that were ignored."""
+        return await self._fetch(
+            "list_dead", which.kind, which.error, which.since, which.ignored, limit
+        )
+
+    async def find_open_dead(self, which: Which) -> list[Row]:
+        """Find those from which no new job was made; `ignored` asks for those as well."""
+        return await self._fetch(
+            "find_open_dead", which.kind, which.error, which.since, which.ignored
+        )
 
     async def list_jobs(self, *, limit: int) -> list[Row]:
         """List the newest jobs, oldest first."""
@@ -71,23 +94,93 @@ class Desk:
         event["headers"] = json.loads(event["headers"])
         return event
 
-    async def requeue_job(self, job_id: JobId, *, by: str, reason: str) -> tuple[JobId, bool]:
+    async def requeue_job(
+        self, job_id: JobId, *, by: str, reason: str, even_ignored: bool
+    ) -> tuple[JobId, bool]:
         """
         Make a new job from a dead letter: its number, and whether it is new.
 
         Raises:
-            RequestRefused: there is no such job, or it is not dead.
+            RequestRefused: there is no such job, it is not dead, or somebody has ignored it.
 
         """
-        found = await self._fetch("requeue_job", job_id, by, reason)
+        found = await self._fetch("requeue_job", job_id, by, reason, even_ignored)
         if not found:
             raise RequestRefused(f"there is no job {job_id}")
         [row] = found
+        if row["ignored"] is not None:
+            raise RequestRefused(
+                f"job {job_id} was ignored by {row['ignored']}; --ignored makes it anew all the same"
+            )
         if row["job_id"] is None:
             raise RequestRefused(
                 f"job {job_id} is {row['state']}: only a dead job can be made anew"
             )
+        if row["group_key"] is not None:
+            await self._fetch("advance_groups", [row["group_key"]])
         return JobId(row["job_id"]), row["fresh"]
+
+    async def cancel_jobs(
+        self, ids: Sequence[JobId], *, by: str, reason: str
+    ) -> Mapping[JobId, State | None]:
+        """
+        Cancel jobs that wait, have those cancelled that run, and tell the state of each then.
+
+        Raises:
+            RequestRefused: `by` is empty.
+
+        """
+        return await cancel_jobs(self.pool, ids, by=by, reason=reason)
+
+    async def requeue_jobs(
+        self, ids: Sequence[JobId], *, by: str, reason: str, apart: timedelta, even_ignored: bool
+    ) -> list[Row]:
+        """
+        Make a new job from each of these dead letters, due one `apart` from the other.
+
+        Answers with the dead letter, its job, and whether that is new, for each that has one now.
+        """
+        made: list[Row] = []
+        for start in range(0, len(ids), REQUEUE_BATCH):
+            batch = ids[start : start + REQUEUE_BATCH]
+            rows = await self._fetch(
+                "requeue_jobs", batch, by, reason, apart * start, apart, even_ignored
+            )
+            new = {row["job_id"] for row in rows}
+            await self._fetch("advance_stalled_groups")
+            if len(rows) < len(batch):
+                rows = await self._fetch("find_requeued", batch)
+            made += [
+                {"dead": row["id"], "job": row["job_id"], "fresh": row["job_id"] in new}
+                for row in rows
+            ]
+        return made
+
+    async def ignore_jobs(self, ids: Sequence[JobId], *, by: str, reason: str) -> list[Row]:
+        """
+        Note that dead letters were looked at and are left as they are.
+
+        One row for each that there is: `fresh`, or who had `ignored` it before, or the `job_id`
+        that was made of it.
+        """
+        return await self._fetch("ignore_jobs", ids, by, reason)
+
+    async def ignore_event(self, event_id: EventId, *, by: str, reason: str) -> str | None:
+        """
+        Note the same of a delivery that could not be read: None, or who had done so before.
+
+        Raises:
+            RequestRefused: there is no such event, or it was read.
+
+        """
+        found = await self._fetch("ignore_event", event_id, by, reason)
+        if not found:
+            raise RequestRefused(f"there is no event {event_id}")
+        [row] = found
+        if not row["unread"]:
+            raise RequestRefused(f"event {event_id} was read: there is nothing to ignore")
+        before: str | None = row["ignored"]
+        return before
 
     async def delivery(self, event_id: EventId, *, age_max: timedelta | None) -> Delivery:
         """
@@ -96,13 +189,17 @@ class Desk:
         `age_max` is how long the keys of its jobs are remembered; None asks for it at any age.
 
         Raises:
-            RequestRefused: there is no such event, its body was pruned, or the keys of the jobs
-                that it made may be forgotten by now.
+            RequestRefused: there is no such event, its body was pruned, somebody has ignored it,
+                or the keys of the jobs that it made may be forgotten by now.
 
         """
         event = await self.show_event(event_id)
         if event["body"] is None:
             raise RequestRefused(f"the body of event {event_id} was pruned: nothing to read again")
+        if event["ignored"] is not None and age_max is not None:
+            raise RequestRefused(
+                f"event {event_id} was ignored by {event['ignored']}; --force reads it all the same"
+            )
         was_read = event["parse_error"] is None or event["replayed_at"] is not None
         if was_read and age_max is not None and event["age"] >= age_max:
             raise RequestRefused(
@@ -114,9 +211,9 @@ class Desk:
                  for name, value in headers.items()]  # fmt: skip
         return Delivery(source=event["source"], headers=pairs, body=event["body"])
 
-    async def list_unreadable(self, *, since: timedelta | None, limit: int) -> list[Row]:
+    async def list_unreadable(self, which: Which, *, limit: int) -> list[Row]:
         """List the newest events that nobody could read and nobody has replayed since."""
-        return await self._fetch("list_unreadable", since, limit)
+        return await self._fetch("list_unreadable", which.since, which.ignored, limit)
 
     async def replay_event(
         self,
@@ -150,32 +247,9 @@ class Desk:
         jobs = [job if job.key is None else replace(job, key=job.key + suffix) for job in jobs]
         return await self._fetch("replay_event", event_id, key_ttl, *columns(jobs), suffix)
 
-    async def prune(
-        self, *, jobs: timedelta, dead: timedelta, bodies: timedelta
-    ) -> Mapping[str, int]:
-        """
-        Delete finished jobs and expired keys and empty old bodies, in bounded batches.
-
-        Each age counts from the end of a job or the arrival of an event; `dead` is for dead
-        letters, and for bodies that were never read.
-        """
-        pruned = {
-            "jobs": await self._walk("prune_jobs", jobs, dead),
-            "bodies": await self._walk("prune_bodies", bodies, dead),
-            "keys": 0,
-        }
-        while (count := (await self._fetch("prune_keys", PRUNE_BATCH))[0]["pruned"]) > 0:
-            pruned["keys"] += count
-        return pruned
-
-    async def _walk(self, name: str, *ages: timedelta) -> int:
-        pruned = 0
-        after: int | None = 0
-        while after is not None:
-            [row] = await self._fetch(name, *ages, after, PRUNE_BATCH)
-            pruned += row["pruned"]
-            after = row["walked_to"]
-        return pruned
+    async def prune(self, keeps: Keeps) -> Mapping[str, int]:
+        """Delete finished jobs and expired keys and empty old bodies, in bounded batches."""
+        return await Pruner(self.pool, keeps).prune()
 
     async def examine(self) -> Row:
         """Ask for the figures of `doctor`."""

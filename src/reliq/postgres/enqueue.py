@@ -1,10 +1,13 @@
 """Put jobs into the queue, inside the caller's transaction or in one of its own."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, Literal
 
+import anyio
 import asyncpg
 
 from reliq.domain.event import storable_key
@@ -30,6 +33,14 @@ KEY_TTL: Final = timedelta(days=35)
 CHUNK: Final = 20_000
 """Jobs in one statement: of fewer, the server waits for us more; of more, it holds more in memory."""
 
+UNDO_S: Final = 5.0
+"""Seconds for a rollback, after which the connection is given up."""
+
+Style = Literal["pyformat", "named"]
+"""How a driver writes parameters, in the words of Python's DB-API: `%(kind)s` or `:kind`."""
+
+_PLACES: Final[Mapping[Style, str]] = {"pyformat": "%({})s", "named": ":{}"}
+
 _COPIED: Final = ("id", "kind", "payload", "key", "run_at", "queue", "priority")
 
 
@@ -42,6 +53,7 @@ async def enqueue(
     run_in: timedelta = timedelta(0),
     queue: str = QUEUE_DEFAULT,
     priority: int = PRIORITY_DEFAULT,
+    group_key: str | None = None,
 ) -> Enqueued:
     """
     Put one job into the queue through `connection` (an asyncpg connection or pool).
@@ -49,7 +61,8 @@ async def enqueue(
     Inside a transaction of the caller the job exists exactly if that transaction commits;
     outside it commits at once. With a `key` there is one job of this kind and key for as
     long as keys are kept, and the answer to every later call is `DuplicateOf`; a key of more
-    than 512 bytes is kept as its SHA-256. What Postgres cannot store in a payload's texts (NUL,
+    than 512 bytes is kept as its SHA-256. Jobs of one `group_key` run one at a time and in order;
+    the group is locked until the caller's transaction ends. What Postgres cannot store in a payload's texts (NUL,
     lone surrogates) becomes U+FFFD.
 
     Raises:
@@ -58,13 +71,9 @@ async def enqueue(
 
     """
     job = NewJob(
-        kind=kind,
-        payload={} if payload is None else payload,
-        key=key,
-        run_in=run_in,
-        queue=queue,
-        priority=priority,
-    )
+        kind=kind, payload={} if payload is None else payload, key=key, run_in=run_in,
+        queue=queue, priority=priority, group_key=group_key,
+    )  # fmt: skip
     return await enqueue_job(connection, job)
 
 
@@ -72,13 +81,52 @@ async def enqueue_job(connection: Any, job: NewJob, key_ttl: timedelta = KEY_TTL
     """Do the same for a job already described."""
     payload, when = check_job(job), (job.run_in, *job.lane)
     with translated():
-        if job.key is None:
+        if job.key is None and job.group_key is None:
             text = query("insert_job").text
             row = await connection.fetchrow(text, job.kind, payload, *when)
         else:
-            text, key = query("enqueue_job").text, storable_key(job.key)
-            row = await connection.fetchrow(text, job.kind, payload, key, *when, key_ttl)
+            text, key = query("enqueue_job").text, _key(job)
+            row = await connection.fetchrow(
+                text, job.kind, payload, key, *when, key_ttl, job.group_key
+            )
     return _answer(row)
+
+
+def enqueue_statement(job: NewJob, style: Style) -> tuple[str, dict[str, Any]]:
+    """
+    Return the statement that enqueues `job` and its parameters, for any driver; sends nothing.
+
+    Its one row is `job_id` and `duplicate`: see `enqueue_answer`.
+
+    Raises:
+        ValueError: the payload is not JSON, or kind, key, queue, priority or delay make no sense.
+
+    """
+    payload, key = check_job(job), None if job.key is None else storable_key(job.key)
+    values = (job.kind, payload, key, job.run_in, *job.lane, KEY_TTL, job.group_key)
+    names = (name for name, _ in query("enqueue_job").parameters)
+    return _enqueue_text(style), dict(zip(names, values, strict=True))
+
+
+@cache
+def _enqueue_text(style: Style) -> str:
+    """Cast every parameter: a driver may send them as it likes, or without a type."""
+    found = query("enqueue_job")
+    label, end, body = found.text.partition("*/")
+
+    def place(number: re.Match[str]) -> str:
+        name, sql_type = found.parameters[int(number[1]) - 1]
+        return f"cast({_PLACES[style].format(name)} as {sql_type})"
+
+    return label + end + re.sub(r"\$(\d+)", place, body)
+
+
+def enqueue_answer(row: Sequence[Any] | None) -> Enqueued:
+    """Read the row that `enqueue_statement` answers."""
+    if row is None:  # for the sake of the drivers' types: there is always one
+        raise RuntimeError("reliq.enqueue answered no row")
+    job_id, duplicate = row
+    return DuplicateOf(JobId(job_id)) if duplicate else Inserted(JobId(job_id))
 
 
 async def enqueue_many(
@@ -97,16 +145,34 @@ async def enqueue_many(
     """
     answers: list[Enqueued] = []
     with translated():
-        async with connection.transaction():
+        transaction = connection.transaction()  # inside the caller's, a savepoint
+        await transaction.start()
+        try:
             for start in range(0, len(jobs), CHUNK):
                 answers += await _enqueue_chunk(connection, jobs[start : start + CHUNK], key_ttl)
+        except BaseException:
+            await _undo(connection, transaction)
+            raise
+        await transaction.commit()
     return answers
+
+
+async def _undo(connection: Connection, transaction: asyncpg.transaction.Transaction) -> None:
+    """
+    Roll back, also when cancelled: a caller whose time was up may commit what stands.
+
+    A server that does not answer loses the connection, and with it whatever was written.
+    """
+    with anyio.move_on_after(UNDO_S, shield=True) as scope:
+        await transaction.rollback()
+    if scope.cancelled_caught:
+        connection.terminate()
 
 
 async def _enqueue_chunk(
     connection: Connection, jobs: Sequence[NewJob], key_ttl: timedelta
 ) -> list[Enqueued]:
-    if all(getattr(job, "key", "") is None for job in jobs):
+    if all(getattr(job, "key", "") is getattr(job, "group_key", "") is None for job in jobs):
         return await _copy(connection, jobs)
     rows = await connection.fetch(query("enqueue_keyed_jobs").text, *columns(jobs), key_ttl)
     rows.sort(key=lambda row: row["place"])
@@ -132,13 +198,18 @@ async def _copy(connection: Connection, jobs: Sequence[NewJob]) -> list[Enqueued
 
 
 def _answer(row: asyncpg.Record) -> Enqueued:
-    job_id = JobId(row["job_id"])
-    return DuplicateOf(job_id) if row["duplicate"] else Inserted(job_id)
+    return enqueue_answer((row["job_id"], row["duplicate"]))
+
+
+def _key(job: NewJob) -> str | None:
+    return None if job.key is None else storable_key(job.key)
 
 
 def columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
     """
-    Turn jobs into the arrays the statements take: kinds, payloads, keys, delays, queues, priorities.
+    Turn jobs into the arrays the statements take.
+
+    These are kinds, payloads, keys, delays, queues, priorities and groups.
 
     Raises:
         ValueError: a job's payload is not JSON, or its kind, priority or delay make no sense.
@@ -149,10 +220,11 @@ def columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
     return (
         [job.kind for job in jobs],
         payloads,
-        [None if job.key is None else storable_key(job.key) for job in jobs],
+        [_key(job) for job in jobs],
         [job.run_in for job in jobs],
         [queue for queue, _ in lanes],
         [priority for _, priority in lanes],
+        [job.group_key for job in jobs],
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Literal
 
 import anyio
 import asyncpg
@@ -51,14 +52,22 @@ class Enqueuer:
 
 
 @asynccontextmanager
-async def open_enqueuer(dsn: str, *, size: int = 10) -> AsyncIterator[Enqueuer]:
+async def open_enqueuer(
+    dsn: str,
+    *,
+    size: int = 10,
+    prepared: bool = True,
+    planner: Literal["pool", "role"] = "pool",
+) -> AsyncIterator[Enqueuer]:
     """
     Open a pool of at most `size` connections for enqueueing outside of your own transactions.
+
+    `prepared` and `planner` are what RELIQ_PREPARED and RELIQ_PLANNER are to the commands.
 
     A job enqueued in a transaction of yours (`reliq.enqueue`) starts within the workers' poll;
     one enqueued here starts within milliseconds of its commit, because a notification follows.
     """
-    database = Database(dsn=dsn)
+    database = Database(dsn=dsn, prepared=prepared, planner=planner)
     bell = Bell(database)
     try:
         async with (

@@ -42,7 +42,7 @@ class PostgresInbox:
 
     Events that come at once are committed in groups, on connections of `grouped`, which wait
     for locks for GROUP_PATIENCE at most: who has to wait longer is asked to come again. One with
-    a job that has a key of its own is not: that key may be locked by anybody's transaction.
+    a job that has a key or a group of its own is not: that may be locked by anybody's transaction.
     Without `grouped` none is.
     """
 
@@ -98,7 +98,9 @@ class PostgresInbox:
 
 
 def _may_take_long(event: NewEvent) -> bool:
-    return len(event.body) > GROUPED_BYTES or any(job.key is not None for job in event.jobs)
+    return len(event.body) > GROUPED_BYTES or any(
+        job.key is not None or job.group_key is not None for job in event.jobs
+    )
 
 
 @asynccontextmanager

@@ -25,6 +25,9 @@ from reliq.postgres.queries import query
 
 CHANNEL: Final = "reliq_wake"
 
+CANCEL: Final = "cancel"
+"""The payload of a notification that a job is to be cancelled; of new jobs it is empty."""
+
 EVERY_S: Final = 0.005
 """Rings closer together are one notification: each costs the server a lock on its queue."""
 
@@ -82,9 +85,13 @@ class Bell:
             connection.terminate()
 
 
-async def listen(database: Database, on_wake: Callable[[], None]) -> Never:
+async def listen(
+    database: Database, on_wake: Callable[[], None], on_cancel: Callable[[], None] = lambda: None
+) -> Never:
     """
     Call `on_wake` for every notification, and once for every new connection, until cancelled.
+
+    `on_cancel` is called instead for those that tell of a job to be cancelled.
 
     A notification that was sent while nobody listened is gone, hence the call after each
     (re)connect. `database` must lead to Postgres itself: a transaction pooler cannot LISTEN.
@@ -92,9 +99,10 @@ async def listen(database: Database, on_wake: Callable[[], None]) -> Never:
     failures = 0
     while True:
         try:
-            async with _listening(database, on_wake) as connection:
+            async with _listening(database, on_wake, on_cancel) as connection:
                 failures = 0
                 on_wake()
+                on_cancel()
                 await _until_lost(connection)
         except StoreError as error:
             if failures == 0:
@@ -105,12 +113,15 @@ async def listen(database: Database, on_wake: Callable[[], None]) -> Never:
 
 @asynccontextmanager
 async def _listening(
-    database: Database, on_wake: Callable[[], None]
+    database: Database, on_wake: Callable[[], None], on_cancel: Callable[[], None]
 ) -> AsyncIterator[asyncpg.Connection]:
+    def heard(*notification: object) -> None:
+        (on_cancel if notification[-1] == CANCEL else on_wake)()
+
     connection = await database.connect("reliq listen")
     try:
         with translated():
-            await connection.add_listener(CHANNEL, lambda *_: on_wake())
+            await connection.add_listener(CHANNEL, heard)
         yield connection
     finally:
         connection.terminate()

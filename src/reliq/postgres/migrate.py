@@ -67,7 +67,8 @@ async def migrate(dsn: str) -> list[str]:
     """
     applied = []
     with translated():
-        connection = await asyncpg.connect(dsn, timeout=10)
+        # Nothing is prepared by name: behind a transaction pooler names outlive their owners.
+        connection = await asyncpg.connect(dsn, timeout=10, statement_cache_size=0)
         try:
             async with connection.transaction():
                 await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)

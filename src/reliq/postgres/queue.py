@@ -1,13 +1,15 @@
 """The worker's ports on Postgres: claim, settle, renew, reap, and the handler's transaction."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import groupby
 from operator import itemgetter
 
 import anyio
 import asyncpg
+import structlog
 
 from reliq.domain.job import Claim, Enqueued, Fence, JobId, NewJob, WorkerName
 from reliq.domain.lanes import Lane, Lanes, Position
@@ -17,6 +19,7 @@ from reliq.domain.outcome import (
     Settlement,
     Succeed,
     SucceedWith,
+    blames_upstream,
     fingerprint,
 )
 from reliq.errors import LeaseLost, StoreError
@@ -26,13 +29,15 @@ from reliq.postgres.failures import translated
 from reliq.postgres.pool import Connection
 from reliq.postgres.queries import query
 
+log = structlog.get_logger()
+
 REAP_WALK = 50_000
 """Index entries of one reaper's pass, about 1 µs each; more than any claim takes, and more than
 a worker finishes between two passes."""
 
 _COLUMNS = itemgetter(
     "id", "fence", "kind", "key", "payload", "attempt", "attempts_max", "lost_leases", "event_id",
-    "waited",
+    "waited", "group_key", "queue",
 )  # fmt: skip
 """Of a claimed row, in the order of `Claim`."""
 
@@ -49,7 +54,8 @@ class PostgresQueue:
 
     `transactions` lends connections to handlers, so that however many of them wait for one, a
     claim or a settle does not. `attempts_max` names the kinds this worker knows, each with its policy's bound; no other
-    kind is claimed. `alerts` says whether jobs that die make a job of kind `alert`.
+    kind is claimed. `alerts` says whether jobs that die make a job of kind `alert`. `ring` is called when
+    an ending has made another job ready. `queues` are all that is claimed of, if there are any.
     """
 
     pool: asyncpg.Pool
@@ -62,7 +68,11 @@ class PostgresQueue:
     alert_window: timedelta
     key_ttl: timedelta
     observe: Callable[[StoreError | None], None] = lambda _: None
+    ring: Callable[[], None] = lambda: None
+    queues: frozenset[str] = frozenset()
     _lanes: Lanes = field(default_factory=Lanes)
+    _limited: frozenset[str] = frozenset()
+    _paused: frozenset[str] = frozenset()
     _lanes_found_at: float = float("-inf")
 
     async def claim_jobs(self, places: int) -> Sequence[Claim]:
@@ -74,18 +84,10 @@ class PostgresQueue:
         if not order:
             self._lanes_found_at = float("-inf")
             return []
-        rows = await self._fetch(
-            "claim_jobs",
-            places,
-            self.lease,
-            self.worker,
-            [lane.queue for lane, _ in order],
-            [lane.priority for lane, _ in order],
-            [position.run_at for _, position in order],
-            [position.job_id for _, position in order],
-            list(self.attempts_max),
-            list(self.attempts_max.values()),
-        )
+        rows: list[asyncpg.Record] = []
+        for queue, lanes in groupby(order, key=self._limited_queue):
+            if places > len(rows):
+                rows += await self._claim(places - len(rows), queue, list(lanes))
         rows.sort(key=itemgetter("priority", "run_at", "id"))
         newest = {(row["queue"], row["priority"]): row for row in rows}
         for lane, row in newest.items():
@@ -95,9 +97,37 @@ class PostgresQueue:
             self._lanes_found_at = float("-inf")
         return [_claim(row) for row in rows]
 
+    def _limited_queue(self, place: tuple[Lane, Position]) -> str | None:
+        queue = place[0].queue
+        return queue if queue in self._limited else None
+
+    async def _claim(
+        self, places: int, limited: str | None, lanes: Sequence[tuple[Lane, Position]]
+    ) -> list[asyncpg.Record]:
+        """Claim from neighbouring lanes: of one queue that has limits, or of any without."""
+        kinds = {kind: most for kind, most in self.attempts_max.items() if kind not in self._paused}
+        return await self._fetch(
+            "claim_jobs" if limited is None else "claim_limited_jobs",
+            places,
+            self.lease,
+            self.worker,
+            limited or [lane.queue for lane, _ in lanes],
+            [lane.priority for lane, _ in lanes],
+            [position.run_at for _, position in lanes],
+            [position.job_id for _, position in lanes],
+            list(kinds),
+            list(kinds.values()),
+        )
+
     async def _find_lanes(self, now: float) -> None:
         rows = await self._fetch("find_lanes")
-        self._lanes.discover(Lane(row["queue"], row["priority"]) for row in rows)
+        self._lanes.discover(
+            Lane(row["queue"], row["priority"])
+            for row in rows
+            if not self.queues or row["queue"] in self.queues
+        )
+        self._limited = frozenset(row["queue"] for row in rows if row["limited"])
+        self._paused = frozenset(kind for row in rows[:1] for kind in row["paused_kinds"])
         self._lanes_found_at = now
 
     async def settle_jobs(self, settlements: Sequence[tuple[Claim, Settlement]]) -> Settled:
@@ -108,6 +138,7 @@ class PostgresQueue:
         changes nothing and reports it as lost, so the caller repeats only what raised.
         """
         kept: set[JobId] = set()
+        waits: set[JobId] = set()
         alerts: dict[JobId, JobId] = {}
         if done := [claim for claim, what in settlements if isinstance(what, Succeed)]:
             rows = await self._fetch("settle_succeeded", *_pairs(done))
@@ -129,6 +160,7 @@ class PostgresQueue:
                 [what.error_class for _, what in back],
             )
             kept |= {row["id"] for row in rows}
+            waits = {row["id"] for row in rows if not row["cancelled"]}
         if dead := [(claim, what) for claim, what in settlements if isinstance(what, Bury)]:
             rows = await self._fetch(
                 "settle_dead",
@@ -144,8 +176,38 @@ class PostgresQueue:
             )
             kept |= {row["id"] for row in rows}
             alerts = {row["id"]: row["alert_id"] for row in rows if row["alert_id"]}
+        over = kept - waits
+        await self._follow(claim for claim, _ in settlements if claim.job_id in over)
+        await self._tell_breakers(settlements)
         lost = {claim.job_id for claim, _ in settlements} - kept
         return Settled(frozenset(lost), alerts)
+
+    async def _follow(self, ended: Iterable[Claim]) -> None:
+        """Let the groups go on whose heads have ended; what fails here is done on a beat."""
+        if keys := {claim.group_key for claim in ended} - {None}:
+            with suppress(StoreError):
+                [row] = await self._fetch("advance_groups", list(keys))
+                if row["advanced"]:
+                    self.ring()
+
+    async def _tell_breakers(self, settlements: Sequence[tuple[Claim, Settlement]]) -> None:
+        """Say of limited queues which attempts failed; what no upstream is to blame for is left."""
+        told = [
+            (claim.queue, *claim.held, blamed)
+            for claim, what in settlements
+            if claim.queue in self._limited and (blamed := blames_upstream(what)) is not None
+        ]
+        if told:
+            with suppress(StoreError):
+                for row in await self._fetch("note_endings", *map(list, zip(*told, strict=True))):
+                    if row["open"]:
+                        log.warning("breaker.open", queue=row["queue"])
+
+    async def follow_up(self) -> None:
+        """Do what follows an ending and was not done, because its worker died in between."""
+        [row] = await self._fetch("advance_stalled_groups")
+        if row["advanced"]:
+            log.warning("groups.advanced", groups=row["advanced"], why="a worker died in between")
 
     async def isolate_job(self, claim: Claim) -> bool:
         """Record that a suspect runs alone, and renew its lease."""
@@ -162,17 +224,26 @@ class PostgresQueue:
         rows = await self._fetch("find_unknown_kinds", list(self.attempts_max))
         return {row["kind"]: row["jobs"] for row in rows}
 
-    async def renew_leases(self, held: Sequence[Held]) -> frozenset[JobId]:
+    async def find_cancelled(self, held: Sequence[Held]) -> frozenset[JobId]:
+        """Tell which of the jobs that are held here somebody wants to be cancelled."""
+        ids, fences = [job_id for job_id, _ in held], [fence for _, fence in held]
+        rows = await self._fetch("find_cancelled", ids, fences)
+        return frozenset(row["id"] for row in rows)
+
+    async def renew_leases(self, held: Sequence[Held]) -> Mapping[JobId, bool]:
         """Lengthen leases in one statement; what is not returned is lost."""
         ids, fences = [job_id for job_id, _ in held], [fence for _, fence in held]
         rows = await self._fetch("renew_leases", ids, fences, self.lease)
-        return frozenset(row["id"] for row in rows)
+        return {row["id"]: row["cancelled"] for row in rows}
 
     async def reap_jobs(self) -> Sequence[Reaped]:
         """Give back or bury the jobs of ended leases."""
         rows = await self._fetch(
             "reap_jobs", REAP_WALK, self.deadline, self.alerts, self.alert_window
         )
+        if rows:
+            with suppress(StoreError):
+                await self.follow_up()
         return [
             Reaped(
                 job_id=row["id"], kind=row["kind"], fence=row["fence"], dead=row["dead"],
@@ -227,6 +298,7 @@ class PostgresQueue:
                 raise
             with anyio.CancelScope(shield=True), translated():
                 await transaction.commit()
+                await self._follow([claim])
         finally:
             with anyio.CancelScope(shield=True):
                 await self.transactions.release(connection)

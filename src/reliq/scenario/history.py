@@ -23,13 +23,13 @@ SECOND: Final = 1_000_000_000
 DB_SECOND: Final = 1_000_000
 """Of the database's moments (`db`, `run_at`, `lease_until`), in microseconds."""
 
-ENDS: Final = ("succeeded", "failed", "again", "release", "lease-lost")
+ENDS: Final = ("succeeded", "failed", "again", "release", "lease-lost", "cancelled")
 """How a claim ends; `dead` is said besides."""
 
 FOREVER: Final = 2**63 - 1
 """A moment after every `t`."""
 
-_LOAD: Final = frozenset({"deliver", "enqueue", "requeue", "release", "heal"})
+_LOAD: Final = frozenset({"deliver", "enqueue", "requeue", "cancel", "release", "heal"})
 
 _TO_QUEUED: Final = ("job", "failed", "again", "release", "lease-lost")
 

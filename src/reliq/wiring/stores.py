@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from reliq.errors import SchemaMismatch
 from reliq.postgres.desk import Desk
@@ -18,6 +19,17 @@ def database(settings: Settings) -> Database:
         prepared=settings.prepared,
         planner=settings.planner,
     )
+
+
+def listening_post(settings: Settings) -> Database | None:
+    """
+    Say where LISTEN works; None where only a transaction pooler is known, and polling must do.
+
+    Through that one a LISTEN is accepted, stays behind on somebody's connection, and hears nothing.
+    """
+    if settings.listen_url is not None:
+        return replace(database(settings), dsn=settings.listen_url.get_secret_value())
+    return database(settings) if settings.planner == "pool" else None
 
 
 @asynccontextmanager

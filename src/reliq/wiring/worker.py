@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from functools import partial
 
 import anyio
@@ -20,12 +21,14 @@ from reliq.domain.job import WorkerName
 from reliq.errors import SchemaMismatch, StoreUnavailable
 from reliq.postgres.listen import listen
 from reliq.postgres.migrate import why_not_current
+from reliq.postgres.pruner import Pruner
 from reliq.postgres.queue import PostgresQueue
 from reliq.settings import Settings
 from reliq.wiring.sockets import listening
-from reliq.wiring.stores import database
+from reliq.wiring.stores import database, listening_post
 from reliq.worker.availability import Availability
-from reliq.worker.beats import Noticing, Reaping, Scheduling, every
+from reliq.worker.beats import Noticing, Pruning, Reaping, Scheduling, every
+from reliq.worker.cancels import Cancels
 from reliq.worker.deadlines import Deadlines
 from reliq.worker.hand import Hand
 from reliq.worker.keeper import Keeper
@@ -40,6 +43,9 @@ log = structlog.get_logger()
 
 OWN_CONNECTIONS = 3
 """A claim and a settle at a time, and one to spare."""
+
+PRUNE_PAUSE_S = 0.1
+"""Between two batches: pruning is never in a hurry."""
 
 SECOND_LOOP_S = 3.0
 """For the second loop to close its connections when the worker stops."""
@@ -101,13 +107,16 @@ class _Process:
                 threads.start_soon(second.run)
                 if await self._await_schema(pool):
                     self.may_work.set()
-                    await self._work(self._worker(self._queue(pool, lent)))
+                    await self._work(self._worker(self._queue(pool, lent, self.wakeup.ring)))
                 second.stop()
                 threads.cancel_scope.deadline = anyio.current_time() + SECOND_LOOP_S
 
     async def _work(self, worker: Worker) -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(listen, self.database, self.wakeup.ring)
+            cancels = Cancels(hand=self.hand, queue=worker.queue)
+            tasks.start_soon(cancels.run)
+            if (post := listening_post(self.settings)) is not None:
+                tasks.start_soon(listen, post, self.wakeup.ring, cancels.ring)
             log.info("worker.started", worker=self.name, concurrency=self.settings.concurrency)
             await worker.run()
             tasks.cancel_scope.cancel()
@@ -130,7 +139,9 @@ class _Process:
             log.error("database.budget_spent", reason=self.availability.reason)
             raise StoreUnavailable(f"gave up waiting for it: {self.availability.reason}")
 
-    def _queue(self, pool: asyncpg.Pool, lent: asyncpg.Pool) -> PostgresQueue:
+    def _queue(
+        self, pool: asyncpg.Pool, lent: asyncpg.Pool, ring: Callable[[], None] = lambda: None
+    ) -> PostgresQueue:
         settings = self.settings
         bounds = {
             kind: (self.app.handler(kind).retry or settings.retry).attempts_max
@@ -140,7 +151,8 @@ class _Process:
             pool=pool, transactions=lent, worker=self.name, lease=settings.lease, attempts_max=bounds,
             deadline=settings.statement_deadline, key_ttl=settings.keep_keys,
             alerts=ALERT_KIND in bounds, alert_window=settings.alert_window,
-            observe=self.availability.saw,
+            observe=self.availability.saw, ring=ring,
+            queues=frozenset(name.strip() for name in settings.queues.split(",")) - {""},
         )  # fmt: skip
 
     def _worker(self, queue: PostgresQueue) -> Worker:
@@ -172,7 +184,7 @@ class _Process:
     async def _second(self, stop: anyio.Event) -> None:
         """Keep leases, reap, schedule and answer: in the second loop, until `stop`."""
         settings, dice = self.settings, random.Random()  # noqa: S311
-        async with self.database.pool(f"reliq {self.name} second", 4) as pool:
+        async with self.database.pool(f"reliq {self.name} second", 5) as pool:
             queue, lease_s = self._queue(pool, pool), settings.lease.total_seconds()
             keeper = Keeper(hand=self.hand, leases=queue, lease_s=lease_s)
             schedule_s = settings.schedule_every.total_seconds()
@@ -185,6 +197,10 @@ class _Process:
                 ),
                 partial(every, schedule_s, scheduling, dice=dice),
                 partial(every, schedule_s, Noticing(queue=queue), dice=dice),
+                # More often than turns end, so that the next one is taken soon after.
+                partial(
+                    every, settings.prune_every.total_seconds() / 4, self._pruning(pool), dice=dice
+                ),
             )  # fmt: skip
             async with anyio.create_task_group() as tasks:
                 if self.health is not None:
@@ -195,6 +211,11 @@ class _Process:
                     tasks.start_soon(task)
                 await stop.wait()
                 tasks.cancel_scope.cancel()
+
+    def _pruning(self, pool: asyncpg.Pool) -> Pruning:
+        settings = self.settings
+        pruner = Pruner(pool, settings.keeps(self.app.keep), pause_s=PRUNE_PAUSE_S)
+        return Pruning(pruner=pruner, lasts=settings.prune_every if settings.prune else None)
 
     async def _serve_health(self, place: socket.socket) -> None:
         # An HTTP server costs a quarter of a second of imports, and most workers have none.

@@ -1,5 +1,5 @@
 """
-What happens on a beat, independent of handlers: reaping, slots, a look for unknown kinds.
+What happens on a beat, independent of handlers: reaping, slots, pruning, a look for what was left.
 
 Every worker does all of it; the tables make sure that doing it twice does no harm.
 """
@@ -18,7 +18,7 @@ from reliq.app import App
 from reliq.domain.job import Inserted
 from reliq.domain.slots import due_slots
 from reliq.errors import StoreError
-from reliq.ports import Queue, Reaper, Slots
+from reliq.ports import Pruner, Queue, Reaper, Slots
 
 log = structlog.get_logger()
 
@@ -103,14 +103,32 @@ class Scheduling:
 
 @dataclass(slots=True, kw_only=True)
 class Noticing:
-    """Name kinds that are due and that nobody here handles, once each."""
+    """Look after what nobody looks after: ties of ended jobs, and kinds without a handler."""
 
     queue: Queue
     _named: set[str] = field(default_factory=set)
 
     async def __call__(self) -> None:
-        """Warn about the kinds not named before."""
+        """Follow up what a worker that died has left, and warn about kinds not named before."""
+        await self.queue.follow_up()
         unknown = await self.queue.find_unknown_kinds()
         if fresh := sorted(unknown.keys() - self._named):
             log.warning("kinds.unknown", kinds=fresh, hint="their jobs stay queued, unspent")
             self._named.update(fresh)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruning:
+    """Prune, one worker of all at a time: who takes the turn has it for `lasts`; None never does."""
+
+    pruner: Pruner
+    lasts: timedelta | None
+
+    async def __call__(self) -> None:
+        """Take the turn if it is free; stop well before it ends, and leave the rest to the next."""
+        if self.lasts is None or not await self.pruner.take_turn(self.lasts):
+            return
+        with anyio.move_on_after(self.lasts.total_seconds() / 2):
+            pruned = await self.pruner.prune()
+            if any(pruned.values()):
+                log.info("rows.pruned", **pruned)

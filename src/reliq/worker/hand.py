@@ -34,6 +34,8 @@ class Cut(Enum):
     """It ran for longer than its kind may."""
     STOPPED = auto()
     """The worker is stopping: hand the job back."""
+    CANCELLED = auto()
+    """Somebody wants the job to be cancelled."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,6 +59,8 @@ class Attempt:
     is_settling: bool = False
     """Its settlement is on the way or written: a renewal that misses it has not lost it."""
     is_settled: bool = False
+    is_cancelled: bool = False
+    """Its job is to be cancelled: its lease is not lengthened any more, but ends."""
     is_lost: bool = False
     """It was said to be lost: keeper and settler may both find out."""
     ended_at_s: float | None = None
@@ -129,6 +133,11 @@ class Hand:
         """Let go of a job that is not ours any more, and stop its handler; from any thread."""
         self.drop([attempt])
         self._loop.call_soon_threadsafe(attempt.stop, Cut.LOST)
+
+    def cancel(self, attempt: Attempt) -> None:
+        """Stop the handler of a job that is to be cancelled; from any thread."""
+        attempt.is_cancelled = True
+        self._loop.call_soon_threadsafe(attempt.stop, Cut.CANCELLED)
 
 
 def now_s() -> float:

@@ -5,6 +5,9 @@ Renewals go out in one statement per worker, for leases older than a third, so t
 never pays for one; one renewal may go unanswered, or several be refused, before a lease ends.
 Whether the database says "lost", is away or is silent, a handler is stopped before another
 worker can claim its job: the moment is computed from before the claim or renewal was sent.
+
+A renewal also tells which jobs are to be cancelled. Their handlers are stopped, and their leases left
+to end: a handler that has not stopped by then is abandoned, and the reaper cancels its job.
 """
 
 from dataclasses import dataclass
@@ -15,7 +18,7 @@ import structlog
 from reliq.errors import StoreError
 from reliq.ports import Leases
 from reliq.worker.hand import Attempt, Hand, now_s
-from reliq.worker.lines import lease_lost
+from reliq.worker.lines import abandoned, lease_lost
 
 log = structlog.get_logger()
 
@@ -61,10 +64,13 @@ class Keeper:
             log.warning("leases.not_renewed", held=len(attempts), error="no answer in time")
             return
         for attempt in attempts:
-            if attempt.claim.job_id in kept:
-                self.hand.renewed(attempt, asked_at_s)
-            else:
+            is_cancelled = kept.get(attempt.claim.job_id)
+            if is_cancelled is None:
                 self._lose(attempt, "renewal refused")
+            elif is_cancelled:
+                self.hand.cancel(attempt)
+            else:
+                self.hand.renewed(attempt, asked_at_s)
 
     async def _watch(self) -> None:
         tick_s = self.lease_s / 30
@@ -78,5 +84,7 @@ class Keeper:
         if attempt.is_settling:  # the settlement is on its way and will say how it went
             self.hand.drop([attempt])
             return
+        if attempt.is_cancelled:
+            abandoned(attempt)
         lease_lost(attempt, why)
         self.hand.lose(attempt)

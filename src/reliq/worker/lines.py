@@ -74,6 +74,13 @@ def lease_lost(attempt: Attempt, why: str) -> None:
     log.warning("lease.lost", job_id=job_id, fence=fence, why=why)
 
 
+def abandoned(attempt: Attempt) -> None:
+    """Tell of a handler that goes on, although its job was cancelled and it was told to stop."""
+    attempt.is_lost = True
+    job_id, fence = attempt.claim.held
+    log.warning("attempt.abandoned", job_id=job_id, fence=fence, kind=attempt.claim.kind)
+
+
 def _word(settlement: Settlement) -> str:
     match settlement:
         case Succeed() | SucceedWith():

@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final
 
@@ -19,13 +19,15 @@ import structlog
 
 from reliq.app import App
 from reliq.domain.job import Claim
-from reliq.domain.outcome import Ending, Raised, Requeue, Stopped, settle
+from reliq.domain.outcome import Bury, Ending, Raised, Requeue, Stopped, settle
+from reliq.domain.redact import hide
 from reliq.domain.retry import RetryPolicy
 from reliq.errors import StoreError
 from reliq.ports import Queue
 from reliq.worker.crew import Crew
 from reliq.worker.deadlines import Deadlines
 from reliq.worker.hand import Attempt, Cut, Hand, now_s
+from reliq.worker.lines import abandoned
 from reliq.worker.places import Places
 from reliq.worker.runner import Runner
 from reliq.worker.settler import Settler
@@ -160,6 +162,8 @@ class Worker:
         self.places.end()
         try:
             if attempt.thread_ended is not None:
+                if attempt.cut is Cut.CANCELLED and not attempt.thread_ended.is_set():
+                    abandoned(attempt)
                 await attempt.thread_ended.wait()
         finally:
             self.places.leave()
@@ -168,6 +172,9 @@ class Worker:
     def _settle(self, attempt: Attempt, ending: Ending) -> None:
         policy = self.app.handler(attempt.claim.kind).retry or self.retry
         settlement = settle(ending, attempt.claim, policy, self.dice.random())
+        if self.app.secrets and isinstance(settlement, Requeue | Bury) and settlement.error:
+            error = hide(settlement.error, attempt.claim.payload_json, self.app.secrets)
+            settlement = replace(settlement, error=error)
         self.settler.settle(attempt, settlement)
 
     async def _hand_back_unheard(self) -> None:

@@ -24,6 +24,7 @@ from anyio import CapacityLimiter
 from reliq.app import App, Job, Run
 from reliq.domain.outcome import (
     Again,
+    Cancelled,
     Done,
     Ending,
     GiveUp,
@@ -34,6 +35,7 @@ from reliq.domain.outcome import (
     TimedOut,
 )
 from reliq.domain.payload import PayloadModel
+from reliq.domain.redact import hide
 from reliq.domain.text import error_text
 from reliq.errors import LeaseLost
 from reliq.ports import Queue
@@ -94,7 +96,10 @@ class Runner:
         if attempt.is_settled:
             attempts_ended([(attempt, Succeed())])
             if isinstance(ending, Raised):
-                raised_after_commit(attempt, error_text(ending.error))
+                said = error_text(ending.error)
+                raised_after_commit(
+                    attempt, hide(said, attempt.claim.payload_json, self.app.secrets)
+                )
             elif isinstance(ending, Done) and ending.result is not None:
                 result_after_commit(attempt)
             return None
@@ -157,12 +162,14 @@ def _judged(attempt: Attempt, ending: Ending | None, limit: timedelta) -> Ending
     match attempt.cut, ending:
         case (Cut.LOST, _) | (_, Raised(LeaseLost())):
             return None
-        case Cut.STOPPED, Done() | Again() | GiveUp():
+        case (Cut.STOPPED, Done() | Again() | GiveUp()) | (Cut.CANCELLED, Done()):
             return ending
         case Cut.STOPPED, _:
             return Stopped()
         case Cut.TIMED_OUT, _:
             return TimedOut(limit)
+        case Cut.CANCELLED, _:
+            return Cancelled()
         case _:
             return ending
 

@@ -16,7 +16,7 @@
 -- Reads:   index jobs_ready
 -- Returns: id bigint, fence bigint, kind text, key text, payload jsonb, attempt integer,
 --          attempts_max integer, lost_leases smallint, event_id bigint, queue text,
---          priority smallint, run_at timestamptz, waited interval
+--          priority smallint, run_at timestamptz, waited interval, group_key text
 update reliq.jobs set
   state = 'running', ready = false, alone = false,
   fence = fence + 1, attempt = attempt + 1,
@@ -39,4 +39,4 @@ where id = any (array(
   limit $1
 ))
 returning id, fence, kind, key, payload, attempt, attempts_max, lost_leases, event_id, queue,
-          priority, run_at, reliq.now() - run_at as waited;
+          priority, run_at, reliq.now() - run_at as waited, group_key;

@@ -6,18 +6,21 @@
 --   $4  run_ins    interval[]
 --   $5  queues     text[]
 --   $6  priorities smallint[]
---   $7  key_ttl    interval
+--   $7  group_keys text[]
+--   $8  key_ttl    interval
 --
--- Keys are taken in their own order, so that two batches of the same keys cannot deadlock.
+-- Keys are taken in their own order, so that two batches of the same keys cannot deadlock; so are
+-- groups, and within one, whose lock comes before any key's, the order is the caller's.
 -- Reads:   index job_keys_pkey
 -- Returns: place bigint, job_id bigint, duplicate boolean
 select w.place, job.job_id, job.duplicate
 from (
   select * from unnest($1::text[], $2::jsonb[], $3::text[], $4::interval[], $5::text[],
-                       $6::smallint[])
-    with ordinality as w (kind, payload, key, run_in, queue, priority, place)
-  order by w.kind, w.key, w.place
+                       $6::smallint[], $7::text[])
+    with ordinality as w (kind, payload, key, run_in, queue, priority, group_key, place)
+  order by w.group_key nulls first, case when w.group_key is null then w.kind end,
+           case when w.group_key is null then w.key end, w.place
 ) as w
 cross join lateral reliq.enqueue(
-  w.kind, w.payload, w.key, w.run_in, w.queue, w.priority, $7
+  w.kind, w.payload, w.key, w.run_in, w.queue, w.priority, $8, null, w.group_key
 ) as job;

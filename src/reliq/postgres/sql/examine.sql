@@ -1,6 +1,6 @@
 -- examine: what `doctor` asks the database in one go.
 --
--- `open` are dead letters from which no person has made a new job.
+-- `open` are dead letters that wait for a person: neither made anew nor ignored.
 -- `is not null` lets the index serve also where the planner reads all that were requeued.
 -- `workers` counts the connections on which workers listen.
 -- Reads:   index jobs_ready, attempts_buried, jobs_requeued_from, events_unreadable
@@ -17,8 +17,9 @@ with due as (
 ),
 dead as (
   select a.kind = 'alert' as alert, a.ended_at > reliq.now() - interval '1 day' as fresh,
-         not exists (select from reliq.jobs
-                     where requeued_from = a.job_id and requeued_from is not null) as open
+         a.ignored_at is null
+           and not exists (select from reliq.jobs
+                           where requeued_from = a.job_id and requeued_from is not null) as open
   from reliq.attempts a where a.buried
 )
 select current_setting('server_version') as server_version,
@@ -27,7 +28,8 @@ select current_setting('server_version') as server_version,
        (select count(*) from pg_stat_activity
         where application_name = 'reliq listen' and datname = current_database()) as workers,
        (select count(*) from reliq.events
-        where parse_error is not null and replayed_at is null and body is not null
+        where parse_error is not null and replayed_at is null and ignored_at is null
+          and body is not null
           and received_at > reliq.now() - interval '1 day') as unreadable,
        (select count(*) from dead where fresh) as dead_last_day,
        (select count(*) from dead where fresh and open) as open_last_day,

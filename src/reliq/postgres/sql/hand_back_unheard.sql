@@ -5,13 +5,16 @@
 --   $3  fences  bigint[]
 --
 -- For a claim whose reply was lost with the connection. Running jobs lie at or behind the
--- reaper's mark, so the index of moments bounds the look.
+-- reaper's mark, so the index of moments bounds the look. What is to be cancelled is cancelled.
 -- Keeps:   one-live-lease (only rows of this incarnation), attempts-count-tries.
 -- Reads:   index jobs_reap
 -- Returns: id bigint
 with moved as (
   update reliq.jobs j set
-    state = 'queued', ready = true, run_at = reliq.now(), attempt = j.attempt - 1,
+    state = case when j.cancel_requested_at is null then 'queued' else 'cancelled' end,
+    ready = j.cancel_requested_at is null,
+    finished_at = case when j.cancel_requested_at is not null then reliq.now() end,
+    run_at = reliq.now(), attempt = j.attempt - 1,
     lease_until = null, reap_at = null
   where j.reap_at >= (select walked_to from reliq.reaper where one)
     and j.state = 'running' and j.worker = $1

@@ -1,4 +1,4 @@
--- insert_job: one job without a key, which nothing can refuse: cheaper than the public function.
+-- insert_job: one job without a key or a group, which nothing can refuse: cheaper than the public function.
 --
 --   $1  kind      text
 --   $2  payload   jsonb

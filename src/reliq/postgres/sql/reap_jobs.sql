@@ -12,7 +12,7 @@
 -- A clock set back puts the mark into the future: then the walk begins an hour ago, and only
 -- younger claims can lie there.
 -- A job is buried when its attempts are used up, or as `poison` when it lost its third lease
--- in a row while it ran alone.
+-- in a row while it ran alone. One that is to be cancelled is cancelled, whatever else holds of it.
 -- No join, and `is true` around what another index would serve: every plan, old ones too, looks
 -- each job up once by its id, so that a thousand lost leases cost a thousand times one.
 -- Keeps:   takeover-in-time, live-leases-stay, attempts-bound-crashes.
@@ -46,11 +46,14 @@ rearmed as (
 lost as (
   update reliq.jobs j set
     (state, ready, finished_at, dead_reason) = (
-      select case when h.spent or h.poison then 'dead' else 'queued' end,
-             not (h.spent or h.poison),
-             case when h.spent or h.poison then reliq.now() end,
-             case when h.poison then 'poison' when h.spent then 'attempts' end
-      from (select attempt >= attempts_max as spent, alone and lost_leases >= 2 as poison) as h),
+      select case when h.cancelled then 'cancelled' when h.spent or h.poison then 'dead'
+                  else 'queued' end,
+             not (h.cancelled or h.spent or h.poison),
+             case when h.cancelled or h.spent or h.poison then reliq.now() end,
+             case when h.cancelled then null when h.poison then 'poison'
+                  when h.spent then 'attempts' end
+      from (select attempt >= attempts_max as spent, alone and lost_leases >= 2 as poison,
+                   cancel_requested_at is not null as cancelled) as h),
     lost_leases = j.lost_leases + 1, run_at = reliq.now(),
     last_error = 'the worker ' || coalesce(j.worker, '?') || ' fell silent and its lease ended',
     lease_until = null, reap_at = null
@@ -59,9 +62,9 @@ lost as (
 ),
 recorded as (
   insert into reliq.attempts
-    (job_id, fence, attempt, kind, worker, started_at, ended, buried, error)
+    (job_id, fence, attempt, kind, worker, started_at, ended, buried, error, fingerprint)
   select (job).id, (job).fence, (job).attempt, (job).kind, (job).worker, (job).claimed_at,
-         'lease_lost', dead, (job).last_error
+         'lease_lost', dead, (job).last_error, case when dead then 'lease_lost' end
   from lost
 ),
 moved as (

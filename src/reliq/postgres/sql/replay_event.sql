@@ -8,7 +8,8 @@
 --   $6  run_ins     interval[]
 --   $7  queues      text[]
 --   $8  priorities  smallint[]
---   $9  suffix      text
+--   $9  group_keys  text[]
+--   $10 suffix      text
 --
 -- A suffix unique to this replay makes every job without a key of its own a new one; an empty
 -- one makes none twice.
@@ -20,11 +21,12 @@ with noted as (
 select w.kind, job.job_id, job.duplicate
 from (
   select t.*, row_number() over (partition by t.kind, t.key is null order by t.ord) as place
-  from unnest($3::text[], $4::jsonb[], $5::text[], $6::interval[], $7::text[], $8::smallint[])
-    with ordinality as t (kind, payload, key, run_in, queue, priority, ord)
-  order by t.ord
+  from unnest($3::text[], $4::jsonb[], $5::text[], $6::interval[], $7::text[], $8::smallint[],
+              $9::text[])
+    with ordinality as t (kind, payload, key, run_in, queue, priority, group_key, ord)
+  order by t.group_key nulls first, t.ord
 ) as w
 cross join lateral reliq.enqueue(
-  w.kind, w.payload, coalesce(w.key, 'event:' || $1::bigint || ':' || w.kind || ':' || w.place || $9),
-  w.run_in, w.queue, w.priority, $2, $1
+  w.kind, w.payload, coalesce(w.key, 'event:' || $1::bigint || ':' || w.kind || ':' || w.place || $10),
+  w.run_in, w.queue, w.priority, $2, $1, w.group_key
 ) as job;

@@ -28,9 +28,11 @@ with buried as (
 ),
 recorded as (
   insert into reliq.attempts
-    (job_id, fence, attempt, kind, worker, started_at, ended, buried, error, status, error_class)
+    (job_id, fence, attempt, kind, worker, started_at, ended, buried, error, status, error_class,
+     fingerprint)
   select (job).id, (job).fence, (job).attempt, (job).kind, (job).worker, (job).claimed_at,
-         ($4::text[])[n], true, (job).last_error, ($6::int[])[n], ($10::text[])[n]
+         ($4::text[])[n], true, (job).last_error, ($6::int[])[n], ($10::text[])[n],
+         ($7::text[])[n]
   from buried
 )
 select (job).id,

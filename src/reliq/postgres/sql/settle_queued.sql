@@ -10,12 +10,16 @@
 --
 -- What ended `again` or `handed_back` gives its attempt back. A hand-back tells nothing about
 -- the job, so it does not end a row of lost leases. The attempt is recorded in the statement.
--- Keeps:   stale-workers-change-nothing (id and fence), terminal-is-final.
+-- A job that somebody wants to be cancelled is cancelled instead, however its attempt ended.
+-- Keeps:   stale-workers-change-nothing (id and fence), terminal-is-final, cancel-is-final.
 -- Reads:   index jobs_pkey
--- Returns: id bigint
+-- Returns: id bigint, cancelled boolean
 with moved as (
   update reliq.jobs set
-    state = 'queued', ready = true, lease_until = null, reap_at = null,
+    state = case when cancel_requested_at is null then 'queued' else 'cancelled' end,
+    ready = cancel_requested_at is null,
+    finished_at = case when cancel_requested_at is not null then reliq.now() end,
+    lease_until = null, reap_at = null,
     run_at = reliq.now() + ($3::interval[])[array_position($1::bigint[], id)],
     attempt = attempt
       - (($4::text[])[array_position($1::bigint[], id)] in ('again', 'handed_back'))::int,
@@ -25,7 +29,8 @@ with moved as (
   where id = any ($1::bigint[])
     and ((id, fence) in (select * from unnest($1::bigint[], $2::bigint[]))) is true
     and state = 'running'
-  returning id, fence, kind, worker, claimed_at, attempt, array_position($1::bigint[], id) as n
+  returning id, state, fence, kind, worker, claimed_at, attempt,
+            array_position($1::bigint[], id) as n
 ),
 recorded as (
   insert into reliq.attempts
@@ -34,4 +39,4 @@ recorded as (
          claimed_at, ($4::text[])[n], ($5::text[])[n], ($6::int[])[n], ($7::text[])[n]
   from moved
 )
-select id from moved;
+select id, state = 'cancelled' as cancelled from moved;

@@ -12,11 +12,13 @@
 --   $10  run_ins     interval[]
 --   $11  queues      text[]
 --   $12  priorities  smallint[]
+--   $13  group_keys  text[]
 --
 -- Always one row, also for a duplicate that races the first insert: the insert of the key
 -- decides, and its conflict returns the holder. A job without a key of its own gets one made
 -- of the event and of its place among the event's jobs of its kind, so that a replay does not
--- double it. `is true` keeps an old plan from walking the index of expiries.
+-- double it. Who puts jobs into several groups
+-- locks them in their order. `is true` keeps an old plan from walking the index of expiries.
 -- Keeps:   none-lost, one-per-key, enqueue-atomic.
 -- Reads:   index event_keys_pkey
 -- Returns: event_id bigint, duplicate boolean, jobs bigint
@@ -50,13 +52,13 @@ made as materialized (
   cross join lateral (
     select w.*, row_number() over (partition by w.kind, w.key is null order by w.ord) as place
     from unnest($7::text[], $8::jsonb[], $9::text[], $10::interval[], $11::text[],
-                $12::smallint[])
-      with ordinality as w (kind, payload, key, run_in, queue, priority, ord)
-    order by w.ord
+                $12::smallint[], $13::text[])
+      with ordinality as w (kind, payload, key, run_in, queue, priority, group_key, ord)
+    order by w.group_key nulls first, w.ord
   ) as w
   cross join lateral reliq.enqueue(
     w.kind, w.payload, coalesce(w.key, 'event:' || e.id || ':' || w.kind || ':' || w.place),
-    w.run_in, w.queue, w.priority, $6, e.id
+    w.run_in, w.queue, w.priority, $6, e.id, w.group_key
   ) as job
 )
 select event_id, true as duplicate, 0::bigint as jobs from seen

@@ -80,7 +80,7 @@ def _after(x: Entry) -> Mapping[str, Any]:
 
 def deaths(history: History) -> Iterator[Violation | None]:
     """Judge each death: it came of something, in the same transaction."""
-    ends = [x for x in history.of("wal", "failed", "lease-lost") if x.a["run_at"] is None]
+    ends = [x for x in history.of("wal", "failed", "lease-lost") if state_after(x) == "dead"]
     causes = {(x.a["job"], x.a["fence"], x.a["xid"]): x for x in ends}
     told = {(x.a["job"], x.a["fence"], x.a["xid"]): x for x in history.of("wal", "dead")}
     for key in causes.keys() ^ told.keys():

@@ -27,10 +27,12 @@ def check(history: History) -> Iterator[Violation | None]:
 
 def state_after(x: Entry) -> str:
     """Return the state that a change left its job in."""
+    if "state" in x.a:
+        state: str = x.a["state"]
+        return state
     if x.e in {"failed", "lease-lost"}:
         return "dead" if x.a["run_at"] is None else "queued"
-    state: str = x.a["state"] if x.e in {"write", "gone"} else _BECOMES[x.e]
-    return state
+    return _BECOMES[x.e]
 
 
 INVARIANT = Invariant(

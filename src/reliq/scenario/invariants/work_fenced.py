@@ -15,7 +15,7 @@ from reliq.scenario.invariants.kind import Invariant, Violation
 
 _SETTLED: Final = {
     "succeeded": "succeeded", "failed": "failed", "timed_out": "failed", "dead": "failed",
-    "again": "again", "handed_back": "release",
+    "again": "again", "handed_back": "release", "cancelled": "cancelled",
 }  # fmt: skip
 
 

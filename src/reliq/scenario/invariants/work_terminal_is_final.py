@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from reliq.domain.job import FINAL
 from reliq.scenario.history import ENDS, Entry, History
 from reliq.scenario.invariants.kind import Invariant, Violation
+from reliq.scenario.invariants.work_all_settle import state_after
 
 
 def check(history: History) -> Iterator[Violation | None]:
@@ -22,9 +23,7 @@ def check(history: History) -> Iterator[Violation | None]:
 
 
 def _ends(x: Entry) -> bool:
-    if x.e in {"failed", "lease-lost"}:
-        return x.a["run_at"] is None
-    return x.e in {"succeeded", "dead"} or (x.e == "write" and x.a["state"] in FINAL)
+    return x.e != "renew" and state_after(x) in FINAL
 
 
 def _tells_the_same(end: Entry, x: Entry) -> bool:

@@ -167,9 +167,20 @@ class Clock(Strict):
 
 
 class Requeue(Strict):
-    """Operators who ask at once for every dead letter to be made anew."""
+    """
+    Operators who ask at once for every dead letter to be made anew: each one by its number.
+
+    With a `kind` they ask for all of that kind, each operator in one command.
+    """
 
     operators: int = Field(default=1, ge=1, le=10)
+    kind: str | None = None
+
+
+class Cancel(Strict):
+    """An operator who asks for all jobs, or those of a kind, to be cancelled that have not ended."""
+
+    kind: str | None = None
 
 
 class Do(Strict):
@@ -185,6 +196,7 @@ class Do(Strict):
     deliver: Deliver | None = None
     enqueue: Enqueue | None = None
     requeue: Requeue | None = None
+    cancel: Cancel | None = None
     heal: str | None = None
 
     @model_validator(mode="after")

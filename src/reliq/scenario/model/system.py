@@ -54,7 +54,8 @@ class Config(Strict):
     """
     Settings of the product, in product time.
 
-    Not divided by the timescale: `grace`, `db_budget`, `store_deadline`, which bound real work.
+    Nothing is pruned unless `prune_every` is given; `keep` is for jobs and bodies. Not divided by
+    the timescale: `grace`, `db_budget`, `store_deadline`, which bound real work.
     """
 
     lease: Real = timedelta(minutes=5)
@@ -65,6 +66,8 @@ class Config(Strict):
     attempts_max: int = Field(default=8, ge=1)
     backoff: Backoff = Backoff()
     retry_after_max: Real = timedelta(hours=24)
+    prune_every: Real | None = None
+    keep: Real = timedelta(days=30)
     grace: Real = timedelta(seconds=5)
     db_budget: Real = timedelta(seconds=30)
     store_deadline: Real = timedelta(seconds=5)

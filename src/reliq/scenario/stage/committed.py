@@ -13,8 +13,10 @@ _ENDED: Final[Mapping[str, str]] = {
     "again": "again",
     "handed_back": "release",
     "lease_lost": "lease-lost",
+    "cancelled": "cancelled",
 }
 _SLOT: Final = re.compile(r"(\S+)@(\d{4}-\d\d-\d\dT\S+Z)")
+_LIMITS: Final = ("queue", "max_running", "rate", "burst")
 _NOBODY: Final = Who("", "", "", "", 0, 0)
 
 Said = Iterator[tuple[str, dict[str, Any]]]
@@ -65,6 +67,12 @@ def _said(change: Change, attempts: Mapping[tuple[int, int], Row]) -> Said:
             )
         case "effects", "insert":
             yield "effect", {"job": new["job_id"], "key": new["key"], "attempt": new["attempt"]}
+        case "limits", "insert" | "update":
+            yield from _limited({name: new.get(name) for name in _LIMITS}, old, new)
+        case "pauses", "insert" | "delete":
+            row = new or old
+            what = "pause" if change.op == "insert" else "resume"
+            yield what, {"scope": row["scope"], "name": row["name"]}
         case "jobs", "insert":
             yield from _made(new)
         case "jobs", "update":
@@ -76,11 +84,18 @@ def _said(change: Change, attempts: Mapping[tuple[int, int], Row]) -> Said:
 
 
 def _made(job: Row) -> Said:
-    names = ("kind", "key", "run_at", "queue", "priority", "requeued_from")
+    names = ("kind", "key", "run_at", "queue", "priority", "requeued_from", "group_key")
     fields = {name: job.get(name) for name in names}
     yield "job", {"job": job["id"], "event": job.get("event_id"), **fields}
     if slot := _SLOT.fullmatch(job["key"]):
         yield "slot", {"job": job["id"], "schedule": slot[1], "at": microseconds(slot[2])}
+
+
+def _limited(limit: dict[str, Any], old: Row, new: Row) -> Said:
+    if any(old.get(name) != value for name, value in limit.items()):
+        yield "limit", {**limit, "rate": None if limit["rate"] is None else float(limit["rate"])}
+    if old.get("open_until") != new.get("open_until"):
+        yield "breaker", {"queue": new["queue"], "open_until": new.get("open_until")}
 
 
 def _moved(old: Row, new: Row, attempts: Mapping[tuple[int, int], Row]) -> Said:
@@ -97,7 +112,7 @@ def _moved(old: Row, new: Row, attempts: Mapping[tuple[int, int], Row]) -> Said:
             yield "renew", {**about, **until, "was": old.get("lease_until")}
         case "running", "succeeded" if new["fence"] == old["fence"]:
             yield "succeeded", {**about, "attempt": new["attempt"], **until}
-        case "running", "queued" | "dead" if (new["id"], new["fence"]) in attempts:
+        case "running", "queued" | "dead" | "cancelled" if (new["id"], new["fence"]) in attempts:
             yield from _ended(old, new, attempts[new["id"], new["fence"]])
         case _:
             states = {"state": new["state"], "was_state": old["state"]}
@@ -114,7 +129,7 @@ def _ended(old: Row, new: Row, attempt: Row) -> Said:
             **about, "attempt": attempt["attempt"], "ended": attempt["ended"],
             "error": attempt.get("error"), "status": attempt.get("status"),
             "worker": old.get("worker"), "lease_until": old.get("lease_until"),
-            "run_at": None if is_dead else new["run_at"],
+            "run_at": new["run_at"] if new["state"] == "queued" else None, "state": new["state"],
         },
     )  # fmt: skip
     if is_dead:

@@ -22,7 +22,9 @@ Row = Mapping[str, Any]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CHANGE: Final = re.compile(
-    r"table (?:reliq|drill)\.(jobs|events|attempts|effects): (INSERT|UPDATE|DELETE):(.*)", re.DOTALL
+    r"table (?:reliq|drill)\.(jobs|events|attempts|limits|pauses|effects): "
+    r"(INSERT|UPDATE|DELETE):(.*)",
+    re.DOTALL,
 )
 """Other tables are bookkeeping, of the product or of ours."""
 

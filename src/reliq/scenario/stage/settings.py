@@ -20,6 +20,9 @@ def settings(scenario: Scenario) -> dict[str, str]:
         "RELIQ_RETRY_CAP": config.backoff.cap,
         "RELIQ_RETRY_AFTER_MAX": config.retry_after_max,
     }
+    if config.prune_every is not None:
+        kept = dict.fromkeys(("RELIQ_KEEP_JOBS", "RELIQ_KEEP_BODIES"), config.keep)
+        scaled |= {"RELIQ_PRUNE_EVERY": config.prune_every, **kept}
     real = {
         "RELIQ_GRACE": config.grace,
         "RELIQ_DB_BUDGET": config.db_budget,
@@ -48,6 +51,7 @@ def settings(scenario: Scenario) -> dict[str, str]:
         "RELIQ_APP": scenario.system.app,
         "RELIQ_RETRY_ATTEMPTS": str(config.attempts_max),
         "RELIQ_RETRY_JITTER": str(config.backoff.jitter),
+        "RELIQ_PRUNE": "off" if config.prune_every is None else "on",
         "RELIQ_LOG": "json",
         "DRILL_POINTS": ",".join(points),
         "DRILL_SCHEDULES": json.dumps(schedules),

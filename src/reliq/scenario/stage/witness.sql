@@ -29,7 +29,8 @@ do $$
 declare
   name text;
 begin
-  foreach name in array array['reliq.jobs', 'reliq.events', 'reliq.attempts', 'drill.effects']
+  foreach name in array array['reliq.jobs', 'reliq.events', 'reliq.attempts', 'reliq.limits',
+                            'reliq.pauses', 'drill.effects']
   loop
     execute format('alter table %s replica identity full', name);
     execute format('create trigger who_inserts after insert on %s referencing new table as changed

@@ -10,11 +10,11 @@ from reliq.scenario.timeline.scene import Scene, began_of, stem
 
 KINDS: Final = (
     "event", "job", "slot", "claim", "renew", "succeeded", "failed", "again", "release",
-    "lease-lost", "dead", "effect", "write", "gone", "statement",
+    "lease-lost", "cancelled", "dead", "effect", "write", "gone", "statement",
 )  # fmt: skip
 _TONE_OF_END: Final = {
     "failed": "failed", "again": "again", "release": "released", "lease-lost": "lost",
-    "dead": "lost", "succeeded": "done",
+    "dead": "lost", "succeeded": "done", "cancelled": "released",
 }  # fmt: skip
 _FAULT_ROW: Final = 18.0
 _BAR_ROW: Final = 12.0

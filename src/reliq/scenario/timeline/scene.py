@@ -11,7 +11,7 @@ from reliq.scenario.history import DB_SECOND, SECOND, Entry, History
 from reliq.scenario.timeline.picture import WIDTH, Mark
 
 _MS: Final = 1_000_000
-_DB_MOMENTS: Final = ("run_at", "lease_until", "was", "at")
+_DB_MOMENTS: Final = ("run_at", "lease_until", "was", "at", "open_until")
 _UNTOLD: Final = ("db", "xid", "command", "began")
 _VALUE_MAX: Final = 90
 _MARGIN: Final = 0.015

@@ -1,0 +1,124 @@
+"""Limits and pauses of queues, from the command line."""
+
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+
+from reliq.cli.desk import At, By, Json, Why, at_desk, login
+from reliq.cli.desk import rate as per_second
+from reliq.cli.screen import print_json, print_table, words
+
+Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
+Kind = Annotated[bool, typer.Option("--kind", help="NAME is a kind, not a queue.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the queue, or of the kind.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this group."""
+    for command in (limit, limits, pause, resume):
+        app.command()(command)
+
+
+def limit(
+    queue: Queue,
+    *,
+    running: Annotated[
+        int | None,
+        typer.Option(min=0, max=10_000, help="Jobs of it at one time, over all workers."),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(parser=per_second, metavar="RATE", help="Starts, as 10/s or 100/m."),
+    ] = None,
+    burst: Annotated[int, typer.Option(min=1, max=10_000, help="Starts at once after a rest.")] = 1,
+    opens_after: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="Failures in a row that open its breaker.")
+    ] = None,
+    open_for: At = timedelta(minutes=1),
+    off: Annotated[bool, typer.Option("--off", help="Lift all its limits.")] = False,
+) -> None:
+    """Limit a queue: how many of its jobs run, how fast they start, when to hold it; all anew."""
+    given = any(value is not None for value in (running, rate, opens_after))
+    if off == given:
+        raise typer.BadParameter("give --running, --rate or --opens-after, or --off")
+
+    async def work(desk: Any, _: object) -> None:
+        from reliq.postgres.limits import Limit, Limits  # noqa: PLC0415 - see the package's docstring
+
+        if off:
+            await Limits(desk.pool).lift(queue)
+            return
+        await Limits(desk.pool).impose(
+            queue,
+            Limit(
+                running=running, rate=rate, burst=burst, opens_after=opens_after, open_for=open_for
+            ),
+        )
+
+    at_desk(work)
+    typer.echo(f"{queue} has no limits any more" if off else f"{queue} is limited, within a second")
+
+
+def limits(*, json: Json = False) -> None:
+    """List the queues that have limits or are paused, and paused kinds."""
+
+    async def work(desk: Any, _: object) -> list[dict[str, Any]]:
+        from reliq.postgres.limits import Limits  # noqa: PLC0415 - see the package's docstring
+
+        return await Limits(desk.pool).show()
+
+    rows = at_desk(work)
+    if json:
+        print_json({"limits": rows})
+        return
+    print_table(
+        ("", "name", "running", "of", "rate/s", "breaker", "paused"),
+        [
+            (
+                row["scope"], row["name"], row["running"], words(row["max_running"]),
+                "" if row["rate"] is None else f"{row['rate']:g}", _breaker(row), _paused(row),
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def _breaker(row: dict[str, Any]) -> str:
+    if row["opens_after"] is None:
+        return ""
+    if row["open_until"] is not None:
+        return f"open until {words(row['open_until'])}"
+    return f"closed, {row['failures']} of {row['opens_after']} failures"
+
+
+def _paused(row: dict[str, Any]) -> str:
+    if row["paused_at"] is None:
+        return ""
+    return f"{words(row['paused_at'])} by {row['paused_by']}: {row['pause_reason'] or 'no reason given'}"
+
+
+def pause(name: Name, *, kind: Kind = False, by: By = None, why: Why = "") -> None:
+    """Have no more jobs of a queue, or of a kind, claimed; what runs goes on."""
+
+    async def work(desk: Any, _: object) -> None:
+        from reliq.postgres.limits import Limits  # noqa: PLC0415 - see the package's docstring
+
+        await Limits(desk.pool).pause(
+            "kind" if kind else "queue", name, by=by or login(), reason=why
+        )
+
+    at_desk(work)
+    typer.echo(f"{name} is paused, within a second; what runs goes on")
+
+
+def resume(name: Name, *, kind: Kind = False) -> None:
+    """Have jobs of a paused queue, or kind, claimed again."""
+
+    async def work(desk: Any, _: object) -> None:
+        from reliq.postgres.limits import Limits  # noqa: PLC0415 - see the package's docstring
+
+        await Limits(desk.pool).resume("kind" if kind else "queue", name)
+
+    at_desk(work)
+    typer.echo(f"{name} is claimed again, within a second")

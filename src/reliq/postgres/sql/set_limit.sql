@@ -1,0 +1,12 @@
+-- set_limit: the limits of one queue, instead of those it had; null for none of a sort.
+--
+--   $1  queue        text
+--   $2  max_running  integer
+--   $3  rate         float8
+--   $4  burst        integer
+--   $5  opens_after  integer
+--   $6  open_for     interval
+--
+-- Reads:   index limits_pkey
+-- Returns: limit_queue void
+select reliq.limit_queue($1, $2, $3, $4, $5, $6);
