@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import anyio
@@ -435,6 +436,8 @@ def test_a_dead_letter_that_was_ignored_stays_and_is_no_more_listed(reliq, sql):
     code, _, err = reliq("retry", dead)
     assert (code, err) == (1, f"reliq: job {dead} was ignored by ada: a test of ours; --ignored makes it anew all the same\n")  # fmt: skip
     reliq("retry", "--kind", "order")
+    late = (query("requeue_jobs").text, [dead], "bob", "", timedelta(0), timedelta(0))
+    assert sql(*late, False) is None  # noqa: FBT003 - it was ignored since he looked
     assert sql("select count(*) from reliq.jobs where requeued_from = $1", dead) == 0
     assert reliq("retry", dead, "--ignored")[0] == 0
     assert sql("select state from reliq.jobs where id = $1", dead) == "dead"

@@ -26,31 +26,34 @@ create table reliq.turns (
 
 create view reliq.queue_depth as
 with waiting as (
-  select lane.queue, job.run_at, job.attempt, job.run_at <= reliq.now() as due,
-         count(*) over (partition by lane.queue, lane.priority, job.run_at <= reliq.now()) = 10000
-           as at_least
-  from reliq.lanes() as lane cross join lateral (
-    (select run_at, attempt from reliq.jobs
-     where ready and queue = lane.queue and priority = lane.priority and run_at <= reliq.now()
-     order by run_at limit 10000)
-    union all
-    (select run_at, attempt from reliq.jobs
-     where ready and queue = lane.queue and priority = lane.priority and run_at > reliq.now()
-     order by run_at limit 10000)
-  ) as job
+  select lane.queue, due.*, later.n as later, later.tried as tried_later
+  from reliq.lanes() as lane
+  cross join lateral (
+    select count(*) as n, min(run_at) as oldest, count(*) filter (where attempt > 0) as tried
+    from (select run_at, attempt from reliq.jobs
+          where ready and queue = lane.queue and priority = lane.priority and run_at <= reliq.now()
+          order by run_at limit 10000) as job
+  ) as due
+  cross join lateral (
+    select count(*) as n, count(*) filter (where attempt > 0) as tried
+    from (select attempt from reliq.jobs
+          where ready and queue = lane.queue and priority = lane.priority and run_at > reliq.now()
+          order by run_at limit 10000) as job
+  ) as later
 ),
-newest as (
-  select queue, state from reliq.jobs
-  where reap_at >= (select walked_to from reliq.reaper) order by reap_at desc limit 20000
+held as (
+  select queue, count(*) filter (where state = 'running') as n, sum(count(*)) over () as looked_at
+  from (select queue, state from reliq.jobs
+        where reap_at >= (select walked_to from reliq.reaper)
+        order by reap_at desc limit 10000) as newest
+  group by queue
 ),
 counted as (
-  select queue, count(*) as queued, count(*) filter (where due) as due,
-         min(run_at) filter (where due) as oldest, count(*) filter (where attempt > 0) as retrying,
-         0 as running, bool_or(at_least) as at_least
-  from waiting group by queue
+  select queue, n + later as queued, n as due, oldest, tried + tried_later as retrying,
+         0::bigint as running, 10000 in (n, later) as at_least
+  from waiting
   union all
-  select queue, 0, 0, null, 0, count(*), (select count(*) = 20000 from newest)
-  from newest where state = 'running' group by queue
+  select queue, 0, 0, null, 0, n, looked_at = 10000 from held where n > 0
 )
 select queue, sum(queued)::bigint as queued, sum(due)::bigint as due,
        reliq.now() - min(oldest) as oldest_due, sum(retrying)::bigint as retrying,
@@ -65,7 +68,7 @@ comment on column reliq.queue_depth.due is 'Those of them whose time has come.';
 comment on column reliq.queue_depth.oldest_due is 'For how long the first of them is due; exact.';
 comment on column reliq.queue_depth.retrying is 'Those of the queued that were tried before.';
 comment on column reliq.queue_depth.running is
-  'Jobs that a worker holds, among the 20,000 whose leases end last.';
+  'Jobs that a worker holds, among the 10,000 whose leases end last.';
 comment on column reliq.queue_depth.at_least is 'True where a count stopped at its bound: there are so many, or more.';
 
 create view reliq.throughput as
