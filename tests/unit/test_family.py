@@ -49,7 +49,7 @@ async def test_a_job_asks_its_queue_for_the_family():
 
     job = Job(
         id=7, kind="split", key="k", payload={}, attempt=1, attempts_max=3, event_id=None,
-        _transaction=None, _fan_out=fan_out,
+        _transaction=None, _once=None, _fan_out=fan_out,
     )  # fmt: skip
 
     assert await job.fan_out("tx", [CHILD], then=THEN) == 1

@@ -25,7 +25,9 @@ def test_a_claim_comes_through_as_it_is():
     assert ordered(order(claim, 90 * SECOND)) == (claim, 90.0)
 
 
-@pytest.mark.parametrize("ending", [Done(), Again(1.5 * SECOND), GiveUp("not worth it")])
+@pytest.mark.parametrize(
+    "ending", [Done(), Done({"pages": 3}), Again(1.5 * SECOND), GiveUp("not worth it")]
+)
 def test_an_outcome_comes_through_as_it_is(ending):
     assert heard(answer(ending)) == (ending, None)
 

@@ -177,12 +177,12 @@ async def test_the_job_of_a_slot_has_its_kinds_place_unless_its_schedule_chose_a
 
 def test_a_handler_sees_its_payload_in_its_model() -> None:
     model = paying().handler("paid").model
-    job = Job.of(claim(payload='{"order": 7}'), lambda: None, model)  # type: ignore[arg-type, return-value]
+    job = Job.of(claim(payload='{"order": 7}'), lambda: None, lambda _: None, model)  # type: ignore[arg-type, return-value]
 
     assert (job.data, job.payload) == (Paid(7), {"order": 7})
-    assert Job.of(claim(), lambda: None).data == {}  # type: ignore[arg-type, return-value]
+    assert Job.of(claim(), lambda: None, lambda _: None).data == {}  # type: ignore[arg-type, return-value]
     with pytest.raises(PermanentError, match="order is wrong"):
-        Job.of(claim(payload='{"order": "x"}'), lambda: None, model)  # type: ignore[arg-type, return-value]
+        Job.of(claim(payload='{"order": "x"}'), lambda: None, lambda _: None, model)  # type: ignore[arg-type, return-value]
 
 
 def test_what_a_handler_cannot_be_is_told_at_once() -> None:

@@ -44,7 +44,7 @@ import structlog
 from reliq.app import App, Handler, Job, Source
 from reliq.domain.event import Delivery
 from reliq.domain.http import check
-from reliq.domain.job import QUEUE_DEFAULT, NewJob, Payload
+from reliq.domain.job import NewJob, Payload
 from reliq.domain.outcome import Outcome
 from reliq.domain.policy import DEFAULT, Policy
 from reliq.domain.retry import RetryTable
@@ -134,7 +134,7 @@ def route(delivery: Delivery) -> Sequence[NewJob]:
 def _wished(job: Payload) -> NewJob:
     return NewJob(
         kind=job["kind"], payload=job.get("payload", {}), group_key=job.get("group"),
-        queue=job.get("queue", QUEUE_DEFAULT),
+        queue=job.get("queue"),
     )  # fmt: skip
 
 

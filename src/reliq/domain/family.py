@@ -60,5 +60,7 @@ def check_family(family: Family) -> str:
                 f"{what} takes no key, not {job.key!r}: the family is made once, and so is each job"
             )
         if getattr(job, "group_key", None) is not None:
-            raise ValueError(f"{what} takes no group_key, not {job.group_key!r}: children run at once")
+            raise ValueError(
+                f"{what} takes no group_key, not {job.group_key!r}: children run at once"
+            )
     return payload

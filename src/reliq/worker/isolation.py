@@ -21,7 +21,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from reliq.domain.job import Claim
 from reliq.domain.outcome import Again, Done, Ending, GiveUp, Raised, TimedOut
-from reliq.domain.text import TEXT_MAX, error_text
+from reliq.domain.text import TEXT_MAX, error_text, result_json
 from reliq.errors import HandlerDied, PermanentError, TemporaryError
 from reliq.worker.hand import Attempt
 
@@ -112,6 +112,8 @@ def answer(ending: Ending, where: str | None = None) -> bytes:
     """Write an ending as the line that a process answers with: plain words, no objects."""
     said: dict[str, Any] = {"where": where}
     match ending:
+        case Done(result) if result is not None:
+            said["result"] = json.loads(result_json(result))
         case Again(after):
             said["again"] = after.total_seconds()
         case GiveUp(reason):
@@ -133,6 +135,8 @@ def heard(line: bytes) -> tuple[Ending, str | None]:
     said = json.loads(line)
     ending: Ending = Done()
     match said:
+        case {"result": result}:
+            ending = Done(result)
         case {"again": seconds}:
             ending = Again(timedelta(seconds=seconds))
         case {"give_up": reason}:
