@@ -11,6 +11,7 @@ import pytest
 
 from reliq.domain.family import Family, OnFailure
 from reliq.domain.job import JobId, Kind, NewJob
+from reliq.domain.keep import Keep, Keeps
 from reliq.domain.lanes import Lanes
 from reliq.domain.outcome import Succeed
 from reliq.errors import LeaseLost, StoreUnavailable
@@ -215,7 +216,7 @@ async def test_a_dead_child_holds_its_family_until_it_was_made_anew_and_has_succ
     assert (seen["done"], seen["succeeded"], seen["dead"]) == (2, 1, 1)
     assert seen["finished_at"] is None
 
-    await Desk(pool).requeue_job(other.job_id, by="ann", reason="mended")
+    await Desk(pool).requeue_job(other.job_id, by="ann", reason="mended", even_ignored=False)
     assert await queue.end_open_families() == {}
     seen = await progress(pool, parent)
     assert (seen["done"], seen["queued"], seen["dead"]) == (1, 1, 0)
@@ -244,7 +245,7 @@ async def test_a_family_that_goes_on_without_its_dead_does_not_end_a_second_time
         "parent_id": parent, "children": 3, "succeeded": 1, "dead": 1, "cancelled": 1,
     }  # fmt: skip
 
-    await Desk(pool).requeue_job(other.job_id, by="ann", reason="mended")
+    await Desk(pool).requeue_job(other.job_id, by="ann", reason="mended", even_ignored=False)
     [anew] = await queue.claim_jobs(1)
     await queue.settle_jobs([(anew, Succeed())])
 
@@ -297,7 +298,8 @@ async def test_finished_families_are_forgotten_with_their_jobs(pool, queue, cloc
     await clock.forward(31 * 86_400)
 
     age = timedelta(days=30)
-    await Desk(pool).prune(jobs=age, dead=age, bodies=age)
+    usual = Keep(succeeded=age, cancelled=age, dead=age, ignored=age)
+    await Desk(pool).prune(Keeps(usual=usual, bodies=age, effects=age, kinds={}))
 
     assert [row["job_id"] for row in await pool.fetch("select job_id from reliq.parents")] == [
         waiting

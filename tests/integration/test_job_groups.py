@@ -230,7 +230,7 @@ async def test_a_dead_letter_made_anew_comes_last(pool, queue):
     [head] = await queue.claim_jobs(10)
     await end(queue, head, buried())
 
-    anew, _ = await Desk(pool).requeue_job(first, by="me", reason="mended")
+    anew, _ = await Desk(pool).requeue_job(first, by="me", reason="mended", even_ignored=False)
 
     [now_second] = await queue.claim_jobs(10)
     assert now_second.job_id == second
@@ -243,7 +243,7 @@ async def test_a_dead_letter_made_anew_in_a_group_at_rest_can_be_claimed_at_once
     [head] = await queue.claim_jobs(10)
     await end(queue, head, buried())
 
-    anew, _ = await Desk(pool).requeue_job(first, by="me", reason="mended")
+    anew, _ = await Desk(pool).requeue_job(first, by="me", reason="mended", even_ignored=False)
 
     assert await claimed(queue) == [anew]
 

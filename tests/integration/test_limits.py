@@ -99,7 +99,7 @@ async def test_a_lease_that_ended_is_not_renewed_whose_place_another_has(
     [second] = await fresh(queue)
     assert second.job_id != first.job_id
 
-    assert await queue.renew_leases([first.held, second.held]) == {second.job_id}
+    assert await queue.renew_leases([first.held, second.held]) == {second.job_id: False}
 
 
 @pytest.mark.parametrize("how", [failed(after=60), buried()], ids=["failed", "dead"])

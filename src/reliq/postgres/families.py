@@ -30,7 +30,7 @@ async def fan_out(connection: Connection, parent: JobId, family: Family) -> int:
         async with connection.transaction():
             is_first = await connection.fetch(
                 query("insert_parent").text, parent, len(children), family.on_failure,
-                then.kind, payload, then.run_in, then.queue, then.priority,
+                then.kind, payload, then.run_in, *then.lane,
             )  # fmt: skip
             if not is_first:
                 return 0

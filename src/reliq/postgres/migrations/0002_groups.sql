@@ -36,11 +36,11 @@ begin
   with next as materialized (
     select g.key,
            (select j.id from reliq.jobs j where j.blocked and j.group_key = g.key
-            order by j.id limit 1) as id
+            order by j.group_key, j.id limit 1) as id
     from reliq.job_groups g
-    where g.key = any (keys)
-      and not exists (select from reliq.jobs j
-                      where j.id = g.head and j.state in ('queued', 'running'))
+    where g.key = any (keys)   -- a scalar: an old plan of an anti-join would walk all jobs
+      and (select j.state in ('queued', 'running') from reliq.jobs j where j.id = g.head)
+          is not true
   ),
   headed as (
     update reliq.job_groups g set head = next.id

@@ -16,11 +16,9 @@ with recursive waiting as (
 ),
 stalled as materialized (
   select w.group_key from waiting w
-  where not exists (
-    select from reliq.job_groups g
-    where g.key = w.group_key
-      and exists (select from reliq.jobs j
-                  where j.id = g.head and j.state in ('queued', 'running')))
+  where (select j.state in ('queued', 'running') from reliq.jobs j
+         where j.id = (select g.head from reliq.job_groups g where g.key = w.group_key))
+        is not true
 )
 select case when exists (select from stalled)
             then reliq.advance_groups(array(select group_key from stalled)) else 0 end as advanced;
