@@ -187,7 +187,7 @@ class QueueMachine(RuleBasedStateMachine):
             "store_event", "form", key, {}, b"", None, KEY_TTL,
             [job.kind for job in jobs], [job.payload for job in jobs], [job.key for job in jobs],
             [job.run_in for job in jobs], [job.queue for job in jobs],
-            [job.priority for job in jobs],
+            [job.priority for job in jobs], [None for _ in jobs],
             expected=[self.model.store_event("form", key, KEY_TTL, jobs)],
         )  # fmt: skip
 
@@ -206,7 +206,7 @@ class QueueMachine(RuleBasedStateMachine):
         if job.key is None:
             self.call("insert_job", *what, *when, expected=expected)
         else:
-            self.call("enqueue_job", *what, job.key, *when, KEY_TTL, expected=expected)
+            self.call("enqueue_job", *what, job.key, *when, KEY_TTL, None, expected=expected)
 
     # A worker at work.
 
@@ -225,7 +225,7 @@ class QueueMachine(RuleBasedStateMachine):
         """Read the lanes in either order, from their heads or behind what was claimed last."""
         self.model.now += tick
         found = self.model.find_lanes()
-        self.call("find_lanes", expected=found)
+        self.call("find_lanes", expected=[(*lane, False, []) for lane in found])
         self.claim_due(
             places, worker, kinds,
             lanes=sorted(found, reverse=turned),
@@ -252,7 +252,7 @@ class QueueMachine(RuleBasedStateMachine):
                 (
                     job.id, job.fence, job.kind, job.key, job.payload, job.attempt,
                     job.attempts_max, job.lost_leases, job.event_id, job.queue, job.priority,
-                    job.run_at, self.model.now - job.run_at, None,
+                    job.run_at, self.model.now - job.run_at, None, None,
                 )
                 for job in claimed
             ],
@@ -302,7 +302,10 @@ class QueueMachine(RuleBasedStateMachine):
             [end.after for end in endings.values()], [end.ended for end in endings.values()],
             [end.error for end in endings.values()], [end.status for end in endings.values()],
             [None for _ in endings],
-            expected=ids(self.model.settle_queued(endings)),
+            expected=[
+                (job_id, self.model.jobs[job_id].state == "cancelled")
+                for job_id in self.model.settle_queued(endings)
+            ],
         )  # fmt: skip
 
     def settle_dead(self, endings: dict[Held, Burial]) -> None:

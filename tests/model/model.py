@@ -250,8 +250,8 @@ class Model:
         ]
 
     def renew_leases(self, held: Sequence[Held], lease: timedelta) -> list[tuple[int, bool]]:
-        """Leases that are still held last longer; `reap_at` may stay behind, it is a hint."""
-        for job in (mine := self._mine(held)):
+        """Leases that are held and have not ended last longer; `reap_at` may stay behind, it is a hint."""
+        for job in (mine := [job for job in self._mine(held) if job.lease_until > self.now]):
             if not job.is_unwanted:
                 job.lease_until = self.now + lease
         return [(job.id, job.is_unwanted) for job in mine]
@@ -354,23 +354,23 @@ class Model:
 
     def requeue_job(
         self, job_id: int, by: str, reason: str
-    ) -> list[tuple[str, int | None, bool | None, str | None]]:
+    ) -> list[tuple[str, int | None, bool | None, None, None]]:
         """One new job per dead letter; the dead letter stays as it is. Nobody ignores any here."""
         if (dead := self.jobs.get(job_id)) is None:
             return []
         if dead.state != "dead":
-            return [(dead.state, None, None, None)]
+            return [(dead.state, None, None, None, None)]
         new_id = next(self._job_ids)  # Postgres takes a number before it finds the first one
         for job in self.jobs.values():
             if job.requeued_from == job_id:
-                return [("dead", job.id, False, None)]
+                return [("dead", job.id, False, None, None)]
         self.jobs[new_id] = Job(
             id=new_id, kind=dead.kind, key=dead.key, payload=dead.payload, queue=dead.queue,
             priority=dead.priority, event_id=dead.event_id, attempts_max=dead.attempts_max,
             run_at=self.now, created_at=self.now,
             requeued_from=job_id, requeued_by=by, requeue_reason=reason,
         )  # fmt: skip
-        return [("dead", new_id, True, None)]
+        return [("dead", new_id, True, None, None)]
 
     def _to_queue(self, job: Job, after: timedelta) -> None:
         """Unless somebody wants it to be cancelled."""

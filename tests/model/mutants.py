@@ -36,9 +36,12 @@ MUTANTS: Mapping[str, tuple[Change, ...]] = {
     "a job is isolated without the fence": (
         Change("isolate_job", "where id = $1 and fence = $2 and", "where id = $1 and $2 > 0 and"),
     ),
-    "an ended job's lease is renewed": (Change("renew_leases", "and state = 'running'"),),
+    "an ended job's lease is renewed": (Change("renew_leases", "state = 'running' and "),),
     "a dead job succeeds after all": (
         Change("settle_succeeded", "and state = 'running'", "and state in ('running', 'dead')"),
+    ),
+    "a lease that has ended is renewed": (
+        Change("renew_leases", " and lease_until > reliq.now()", ""),
     ),
     # Claim.
     "claim takes jobs that are not due": (
@@ -151,10 +154,10 @@ MUTANTS: Mapping[str, tuple[Change, ...]] = {
         ),
     ),
     "a job's key does not keep a second job away": (
-        Change(TABLES, "duplicate := holder <> new_id;", "duplicate := false;"),
+        Change("0002_groups", "duplicate := holder <> new_id;", "duplicate := false;"),
     ),
     "an event is stored without its jobs": (
-        Change("store_event", "order by w.ord\n  ) as w", "order by w.ord limit 0\n  ) as w"),
+        Change("store_event", "nulls first, w.ord\n  ) as w", "nulls first, w.ord limit 0\n  ) as w"),
     ),
     "an error raises no alert": (
         Change("settle_dead", "case when $8::boolean and", "case when not $8::boolean and"),
