@@ -303,3 +303,29 @@ async def test_one_that_waits_behind_the_head_can_be_cancelled(pool, queue):
 
     await end(queue, head)
     assert await claimed(queue) == [third]
+
+
+async def test_groups_are_forgotten_when_their_jobs_are_gone_and_no_sooner(pool, queue):
+    [gone] = await put(pool, "gone")
+    await put(pool, "live", "live")
+    [head] = [claim for claim in await queue.claim_jobs(10) if claim.job_id == gone]
+    await end(queue, head)
+    assert await pool.fetchval("select reliq.prune_groups(100)") == 0
+    await pool.execute("delete from reliq.jobs where id = $1", gone)
+
+    assert await pool.fetchval("select reliq.prune_groups(100)") == 1
+
+    assert await pool.fetchval("select array_agg(key) from reliq.job_groups") == ["live"]
+    [back] = await put(pool, "gone")
+    assert back in await claimed(queue)
+
+
+async def test_a_group_that_somebody_is_adding_to_is_not_forgotten(pool, queue):
+    [first] = await put(pool, "a")
+    [head] = await queue.claim_jobs(1)
+    await end(queue, head)
+    await pool.execute("delete from reliq.jobs where id = $1", first)
+    async with pool.acquire() as connection, connection.transaction():
+        await enqueue(connection, "job", group_key="a")
+
+        assert await pool.fetchval("select reliq.prune_groups(100)") == 0

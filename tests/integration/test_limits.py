@@ -171,6 +171,35 @@ async def test_the_breaker_opens_probes_and_closes(pool, queue, limits, clock: C
     assert len(await fresh(queue)) >= 10
 
 
+async def test_a_probe_that_succeeds_in_its_own_transaction_closes_the_breaker(
+    pool, queue, limits, clock: Clock
+):
+    await limits.impose("crm", Limit(opens_after=1, open_for=SOON))
+    await put(pool, 5)
+    [one] = await fresh(queue, 1)
+    await queue.settle_jobs([(one, failed(after=999))])
+    await clock.forward(31)
+    [probe] = await fresh(queue)
+
+    async with queue.transaction(probe):
+        pass
+
+    assert len(await fresh(queue)) == 3
+
+
+async def test_what_a_lost_lease_brought_opens_nothing(pool, queue, limits, clock: Clock):
+    await limits.impose("crm", Limit(opens_after=1, open_for=SOON))
+    await put(pool, 2)
+    [one] = await fresh(queue, 1)
+    await clock.forward(LEASE.total_seconds() + 1)
+    await queue.reap_jobs()
+
+    settled = await queue.settle_jobs([(one, failed())])
+
+    assert settled.lost == {one.job_id}
+    assert len(await fresh(queue)) == 2
+
+
 async def test_a_success_between_failures_keeps_the_breaker_closed(pool, queue, limits):
     await limits.impose("crm", Limit(opens_after=2, open_for=SOON))
     await put(pool, 10)

@@ -258,7 +258,9 @@ class Model:
 
     def isolate_job(self, held: Held, lease: timedelta) -> list[int]:
         """The job runs with nothing beside it from now on."""
-        mine = [job for job in self._mine([held]) if not job.is_unwanted]
+        mine = [
+            job for job in self._mine([held]) if not job.is_unwanted and job.lease_until > self.now
+        ]
         for job in mine:
             job.alone = True
             job.lease_until = self.now + lease

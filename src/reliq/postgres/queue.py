@@ -181,7 +181,9 @@ class PostgresQueue:
             alerts = {row["id"]: row["alert_id"] for row in rows if row["alert_id"]}
         over = kept - waits
         await self._follow(claim for claim, _ in settlements if claim.job_id in over)
-        await self._tell_breakers(settlements)
+        await self._tell_breakers(
+            (claim, what) for claim, what in settlements if claim.job_id in kept
+        )
         lost = {claim.job_id for claim, _ in settlements} - kept
         return Settled(frozenset(lost), alerts)
 
@@ -199,7 +201,7 @@ class PostgresQueue:
             if parents := parents - {None}:
                 await self._fetch("end_families", list(parents))
 
-    async def _tell_breakers(self, settlements: Sequence[tuple[Claim, Settlement]]) -> None:
+    async def _tell_breakers(self, settlements: Iterable[tuple[Claim, Settlement]]) -> None:
         """Say of limited queues which attempts failed; what no upstream is to blame for is left."""
         told = [
             (claim.queue, *claim.held, blamed)
@@ -316,6 +318,7 @@ class PostgresQueue:
             with anyio.CancelScope(shield=True), translated():
                 await transaction.commit()
                 await self._follow([claim])
+                await self._tell_breakers([(claim, Succeed())])
         finally:
             with anyio.CancelScope(shield=True):
                 await self.transactions.release(connection)

@@ -54,6 +54,28 @@ begin
 end
 $$;
 
+-- Forget up to `most` groups whose head is gone and behind whom nobody waits; returns how many.
+-- Looked at again once they are locked: a job may have been put into one meanwhile.
+create function reliq.prune_groups(most bigint) returns bigint language plpgsql
+as $$
+declare
+  idle   text[];
+  pruned bigint;
+begin
+  idle := array(
+    select g.key from reliq.job_groups g
+    where (select true from reliq.jobs j where j.id = g.head) is not true
+      and (select true from reliq.jobs j where j.blocked and j.group_key = g.key limit 1) is not true
+    order by g.key limit most for update skip locked);
+  delete from reliq.job_groups g
+  where g.key = any (idle)
+    and (select true from reliq.jobs j where j.id = g.head) is not true
+    and (select true from reliq.jobs j where j.blocked and j.group_key = g.key limit 1) is not true;
+  get diagnostics pruned = row_count;
+  return pruned;
+end
+$$;
+
 -- As before, and into a group: its row is locked before the key is, so that two transactions
 -- that make jobs of one group never wait for each other.
 drop function reliq.enqueue(text, jsonb, text, interval, text, int, interval, bigint);

@@ -78,8 +78,8 @@ begin
 end
 $$;
 
--- Lease jobs of one limited queue. The limit's row is locked only when there seems to be room,
--- and the room is looked at again after that, in a snapshot of its own.
+-- Lease jobs of one limited queue. The limit's row is locked only when there seem to be a due job
+-- and room for it, and the room is looked at again after that, in a snapshot of its own.
 create function reliq.claim_limited(
   queue text, places bigint, lease interval, worker text,
   priorities smallint[], after_run_at timestamptz[], after_id bigint[],
@@ -91,7 +91,11 @@ declare
   now_free record;
 begin
   select * into "limit" from reliq.limits l where l.queue = claim_limited.queue;
-  if (reliq.room("limit", places)).room > 0 is not true then
+  if (reliq.room("limit", places)).room > 0 is not true
+     or not exists (
+       select from reliq.jobs d
+       where d.ready and d.queue = claim_limited.queue and d.priority = any (priorities)
+         and d.run_at <= reliq.now() and d.kind = any (kinds)) then
     return;
   end if;
   select * into "limit" from reliq.limits l where l.queue = claim_limited.queue for update;

@@ -9,5 +9,5 @@
 -- Reads:   index jobs_pkey
 -- Returns: id bigint
 update reliq.jobs set alone = true, lease_until = reliq.now() + $3::interval
-where id = $1 and fence = $2 and state = 'running' and cancel_requested_at is null
+where id = $1 and fence = $2 and (state = 'running' and lease_until > reliq.now()) is true and cancel_requested_at is null
 returning id;
