@@ -5,19 +5,19 @@ And the other way round: every scenario, mutant and invariant serves a promise.
 """
 
 import re
+import sys
 from pathlib import Path
 from shutil import which
 
 import anyio
 import pytest
-from ruff import find_ruff_bin
 
 from reliq.scenario import invariants
 from reliq.scenario.load import load
 from reliq.scenario.mutants import load_mutants, patched
 
 ROOT = Path(__file__).parents[2]
-RUFF = find_ruff_bin()
+RUFF = [sys.executable, "-m", "ruff"]
 TEXT = (ROOT / "GUARANTEES.md").read_text()
 SCENARIOS = {file.stem: load(file)[0] for file in sorted(ROOT.glob("scenarios/[!_]*.yml"))}
 MUTANTS = {
@@ -95,7 +95,7 @@ def test_the_guide_lists_every_scenario_with_what_it_guards():
 @pytest.mark.parametrize("name", MUTANTS)
 async def test_a_mutant_fits_the_code_it_breaks(name: str):
     async with patched(MUTANTS[name]) as code:
-        command = [RUFF, "check", "--isolated", "--no-cache", "--select=F821", str(code)]
+        command = [*RUFF, "check", "--isolated", "--no-cache", "--select=F821", str(code)]
         found = await anyio.run_process(command, check=False)
 
     assert found.returncode == 0, found.stdout.decode()  # a name that is gone breaks it otherwise
