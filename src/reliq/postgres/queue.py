@@ -203,6 +203,8 @@ class PostgresQueue:
 
     async def _tell_breakers(self, settlements: Iterable[tuple[Claim, Settlement]]) -> None:
         """Say of limited queues which attempts failed; what no upstream is to blame for is left."""
+        if not self._limited:
+            return
         told = [
             (claim.queue, *claim.held, blamed)
             for claim, what in settlements

@@ -95,10 +95,15 @@ class Hand:
         A job that is still in hand was claimed anew because its lease had ended: the old
         attempt is stopped. Call it in the main loop only.
         """
+        scope = type(CancelScope())  # to find out which is this loop's takes longer than to make it
+        lease_until_s, started_at_s = asked_at_s + self._lease_s, now_s()
         attempts = [
-            Attempt(claim=claim, lease_until_s=asked_at_s + self._lease_s, renewed_at_s=asked_at_s)
+            Attempt(
+                claim=claim, lease_until_s=lease_until_s, renewed_at_s=asked_at_s,
+                started_at_s=started_at_s, scope=scope(),
+            )
             for claim in claims
-        ]
+        ]  # fmt: skip
         with self._lock:
             old = [
                 self._attempts[claim.job_id] for claim in claims if claim.job_id in self._attempts

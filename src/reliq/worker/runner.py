@@ -49,6 +49,8 @@ _LIBRARY: Final = re.compile(
 )
 """Files that are no handler's: installed, the standard library's, compiled, or our own."""
 
+_DONE: Final = Done()
+
 Answer = Outcome | Awaitable[Outcome | None] | None
 
 
@@ -108,6 +110,8 @@ class Runner:
             elif isinstance(ending, Done) and ending.result is not None:
                 result_after_commit(attempt)
             return None
+        if attempt.cut is None and isinstance(ending, Outcome):
+            return ending
         return _judged(attempt, ending, known.limit)
 
     def _learn(self, kind: str) -> "Known":
@@ -138,7 +142,7 @@ class Runner:
             return Raised(error)  # the handler raised it by itself
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an ending
             return Raised(error)
-        return answer if isinstance(answer, Done | Again | GiveUp) else Done()
+        return answer if isinstance(answer, Outcome) else _DONE
 
     async def _in_thread(self, run: Run, job: Job, attempt: Attempt) -> Answer:
         """Run a plain function in a thread, which a time limit can only abandon."""

@@ -17,7 +17,9 @@ WORKERS: Final = 10
 SETTLE_S: Final = 4.0
 """For the last of them to have looked around after its start, and for the server to have counted it."""
 
-SECONDS: Final = 20.0
+SECONDS: Final = 60.0
+"""Two beats of the scheduler, of each worker: a part of one has all of them or none."""
+
 START_S: Final = 60.0
 _LISTENING: Final = """
     select count(*) from pg_stat_activity
