@@ -29,7 +29,7 @@ EVENTS: Final = frozenset(
         "groups.advanced", "breaker.open", "family.ended",
 
         # automations
-        "drill.started", "drill.ended", "drill.point", "drill.effect", "drill.placed",
+        "drill.started", "drill.going", "drill.ended", "drill.point", "drill.effect", "drill.placed",
         "form.received", "github.received", "heartbeat.beat", "alert.not_sent",
     }
 )  # fmt: skip

@@ -291,8 +291,11 @@ async def crash(_: Drill, __: Job) -> None:
 
 
 async def hog(_: Drill, job: Job) -> None:
-    """Stay in one C call that keeps the interpreter's lock, so that no other thread may run."""
-    ctypes.PyDLL(None).usleep(round(job.payload["s"] * 1e6))
+    """Stay in C calls that keep the interpreter's lock, and say after each that it still goes on."""
+    ends_s = time.monotonic() + job.payload["s"]
+    while time.monotonic() < ends_s:
+        ctypes.PyDLL(None).usleep(100_000)
+        log.info("drill.going", job_id=job.id, attempt=job.attempt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ APART: Final = "drill.apart."
 def check(history: History) -> Iterator[Violation | None]:
     """Judge every attempt of an isolated kind."""
     exits = {x.p: x for x in history.of("process", "exited")}
-    words = {(x.p, x.a["job"], x.a["attempt"]): x for x in history.of("process", "drill.ended")}
+    said = history.of("process", "drill.going", "drill.ended")
+    words = {(x.p, x.a["job"], x.a["attempt"]): x for x in said}
     for held, _ in history.successions():
         claim = held.claim
         if claim.a.get("kind", "").startswith(APART):
@@ -30,7 +31,7 @@ def _judged(
     held: Holding, word: Entry | None, gone: Entry | None, slack_s: float
 ) -> Violation | None:
     end, name = held.end, f"attempt {held.claim.a['attempt']} of job {held.job}"
-    if end is not None and end.e == "succeeded" and (word is None or word.a["how"] != "done"):
+    if end is not None and end.e == "succeeded" and (word is None or word.a.get("how") != "done"):
         return Violation(f"{name} succeeded, and its handler had not", (held.claim, end))
     for over in (end, gone):
         if word is not None and over is not None and over.seconds_to(word) > slack_s:
