@@ -29,7 +29,7 @@ EVENTS: Final = frozenset(
         "groups.advanced", "breaker.open", "family.ended",
 
         # automations
-        "drill.started", "drill.ended", "drill.point", "drill.effect",
+        "drill.started", "drill.going", "drill.ended", "drill.point", "drill.effect", "drill.placed",
         "form.received", "github.received", "heartbeat.beat", "alert.not_sent",
     }
 )  # fmt: skip
@@ -92,7 +92,8 @@ def configure(style: Literal["auto", "json", "text"]) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        # A line and its end in one go: processes of isolated handlers write to the same place.
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")

@@ -6,11 +6,14 @@ import anyio
 import asyncpg
 import pytest
 
-from reliq.errors import SchemaMismatch
-from reliq.postgres.migrate import migrate, migrations, why_not_current
+from reliq.errors import SchemaMismatch, StoreUnavailable
+from reliq.postgres import migrate as migrate_module
+from reliq.postgres.migrate import CONTRACT, migrate, migrations, why_not_current
 from reliq.postgres.queries import names, parse, query
 
 pytestmark = pytest.mark.anyio
+
+WAITING = "select count(*) from pg_locks where not granted and locktype = 'relation'"
 
 ALIASES = {
     "int2": "smallint", "int4": "integer", "int8": "bigint", "bool": "boolean",
@@ -82,3 +85,40 @@ async def test_an_edited_migration_is_refused(pool: asyncpg.Pool, dsn: str):
     with pytest.raises(SchemaMismatch, match="another text"):
         await migrate(dsn)
     assert "another text" in (await why_not_current(pool) or "")
+
+
+@pytest.mark.parametrize("migration", migrations(), ids=lambda migration: migration.name)
+def test_a_migration_says_whether_older_versions_can_work_on_it(migration):
+    [phase] = re.findall(r"^-- phase: (expand|contract)$", migration.text, re.MULTILINE)
+
+    assert migration.name.endswith(CONTRACT) is (phase == "contract")
+
+
+async def test_a_migration_gives_way_to_whoever_holds_its_tables(
+    pool: asyncpg.Pool, dsn: str, monkeypatch: pytest.MonkeyPatch
+):
+    async with pool.acquire() as holder, pool.acquire() as other:
+        await holder.execute("drop schema reliq cascade")
+        [first, *_] = migrations()
+        monkeypatch.setattr(migrate_module, "migrations", lambda: [first])
+        await migrate(dsn)
+        monkeypatch.undo()
+        async with anyio.create_task_group() as tasks, holder.transaction():
+            await holder.execute("insert into reliq.jobs (kind, key) values ('a', 'a')")
+            tasks.start_soon(migrate, dsn)
+            while not await other.fetchval(WAITING):
+                await anyio.sleep(0.01)
+            await other.execute("insert into reliq.jobs (kind, key) values ('b', 'b')")
+            assert await why_not_current(pool) is not None
+        assert await why_not_current(pool) is None
+
+
+async def test_a_migration_that_finds_its_tables_held_for_too_long_says_so(
+    pool: asyncpg.Pool, dsn: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(migrate_module, "PATIENCE_S", 0.0)
+    await pool.execute("delete from reliq.migrations where number = 3")
+    async with pool.acquire() as holder, holder.transaction():
+        await holder.execute("lock table reliq.jobs in access share mode")
+        with pytest.raises(StoreUnavailable, match="hold its tables: end them, and run `reliq"):
+            await migrate(dsn)

@@ -1,6 +1,6 @@
 import os
 import signal
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ from reliq.app import Job
 from reliq.automations import drill
 from reliq.domain.event import Delivery
 from reliq.domain.family import Family
-from reliq.domain.job import NewJob
+from reliq.domain.job import DuplicateOf, NewJob
 from reliq.errors import PermanentError, TemporaryError
 
 pytestmark = pytest.mark.anyio
@@ -119,6 +119,46 @@ async def test_a_family_is_made_in_the_transaction_of_the_job():
     noop, sleep = NewJob(kind="drill.noop"), NewJob(kind="drill.sleep", payload={"s": 1})
     then = NewJob(kind="drill.tick")
     assert made == [Family(children=[noop, noop, sleep], then=then, on_failure="continue")]
+
+
+@pytest.mark.parametrize("fails", [0, 2])
+async def test_a_job_is_placed_in_the_transaction_of_the_job(monkeypatch, fails):
+    asked = []
+
+    async def enqueue(transaction, kind, payload, **keys):
+        await transaction.execute("", kind)
+        asked.append((kind, payload, keys))
+        return DuplicateOf(8)
+
+    monkeypatch.setattr(drill, "enqueue", enqueue)
+    placing = job_that_writes_into(written := [], "drill.place")
+    placing.payload = {"job": {"kind": "drill.write", "key": "a", "group": "g"}, "fails": fails}
+
+    ends = pytest.raises(TemporaryError) if fails else nullcontext()
+    with structlog.testing.capture_logs() as said, ends:
+        await drill.place(drilling(), placing)
+
+    assert written == [("drill.write",)]
+    assert asked == [("drill.write", {}, {"key": "a", "group_key": "g"})]
+    assert [(line["made"], line["duplicate"], line["key"]) for line in said] == [(8, True, "a")]
+
+
+@respx.mock
+async def test_a_call_from_a_process_of_its_own_names_the_worker():
+    route = respx.post(URL).respond(200)
+    async with httpx.AsyncClient() as http:
+        await drill.call(drilling(http), job("drill.apart.call"))
+
+    assert route.calls[0].request.headers["drill-process"] == str(os.getppid())
+
+
+def test_what_runs_apart_is_isolated_and_nothing_else(monkeypatch):
+    monkeypatch.setenv("DRILL_POLICIES", "{}")
+    settings = SimpleNamespace(time_limit=timedelta(seconds=5))
+    handlers = drill.app(settings).handlers
+
+    apart = {kind for kind, handler in handlers.items() if handler.isolated}
+    assert apart == {f"drill.apart.{name}" for name in ("call", "sleep", "exit", "crash", "hog")}
 
 
 @respx.mock

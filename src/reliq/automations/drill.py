@@ -22,11 +22,14 @@ a job may name a `group` and a `queue`.
 | `drill.exit`     |                  | ends the whole process at once                           |
 | `drill.tick`     |                  | the job of a slot: one row in `drill.effects`            |
 | `drill.family`   | `jobs`, `then`, `on_failure` | fans out into `copies` of each of the jobs, and `then` one |
+| `drill.place`    | `job`, `fails`   | enqueues a job in the transaction of the settle, and fails so many times after that |
+| `drill.apart.*`  | as without       | `call`, `sleep`, `exit`, `crash` (by a signal) and `hog` (keeps the interpreter's lock for `s` seconds), each in a process of its own |
 
 The table `drill.effects` is the harness's. At the points of `DRILL_POINTS` the process halts
 itself until somebody lets it go on: there the harm is done.
 """
 
+import ctypes
 import json
 import os
 import signal
@@ -41,10 +44,11 @@ import anyio
 import httpx
 import structlog
 
+from reliq import enqueue
 from reliq.app import App, Handler, Job, Source
 from reliq.domain.event import Delivery
 from reliq.domain.http import check
-from reliq.domain.job import NewJob, Payload
+from reliq.domain.job import DuplicateOf, NewJob, Payload
 from reliq.domain.outcome import Outcome
 from reliq.domain.policy import DEFAULT, Policy
 from reliq.domain.retry import RetryTable
@@ -58,6 +62,7 @@ log = structlog.get_logger()
 _EFFECT: Final = "insert into drill.effects (job_id, key, attempt) values ($1, $2, $3)"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXIT_CODE: Final = 86
+_APART: Final = "drill.apart."
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,9 @@ def app(settings: Settings) -> App:
         "drill.once": once,
         "drill.stubborn": stubborn, "drill.sleep": sleep, "drill.burn": burn,
         "drill.block": block, "drill.fail": fail, "drill.exit": leave, "drill.tick": write,
-        "drill.family": family,
+        "drill.family": family, "drill.place": place,
+        f"{_APART}call": call, f"{_APART}sleep": sleep, f"{_APART}exit": leave,
+        f"{_APART}crash": crash, f"{_APART}hog": hog,
     }  # fmt: skip
     policies = {
         kind: Policy(
@@ -107,7 +114,10 @@ def app(settings: Settings) -> App:
     return App(
         sources={"drill": Source(signature=SITE, route=route, dedup_key=dedup_key)},
         handlers={
-            kind: Handler(partial(told, drill, does), policy=policies.get(kind, DEFAULT))
+            kind: Handler(
+                partial(told, drill, does), policy=policies.get(kind, DEFAULT),
+                isolated=kind.startswith(_APART),
+            )
             for kind, does in kinds.items()
         },
         schedules=[
@@ -134,7 +144,7 @@ def route(delivery: Delivery) -> Sequence[NewJob]:
 def _wished(job: Payload) -> NewJob:
     return NewJob(
         kind=job["kind"], payload=job.get("payload", {}), group_key=job.get("group"),
-        queue=job.get("queue"),
+        queue=job.get("queue"), key=job.get("key"),
     )  # fmt: skip
 
 
@@ -165,13 +175,15 @@ async def call(drill: Drill, job: Job, key: str | None = None) -> None:
     Post to the payload's address, with the job's key or another.
 
     The body is the same at every attempt, as services that know the key may demand. Which
-    attempt and which process calls goes into headers, for the upstream's log.
+    attempt and which process calls goes into headers, for the upstream's log; of a process of
+    its own it is the worker that started it.
     """
+    process = os.getppid() if job.kind.startswith(_APART) else os.getpid()
     headers = {
         "Idempotency-Key": key or job.key,
         "Drill-Job": str(job.id),
         "Drill-Attempt": str(job.attempt),
-        "Drill-Process": str(os.getpid()),
+        "Drill-Process": str(process),
     }
     body: dict[str, Any] = {"job": job.id, "kind": job.kind}
     drill.halt(job, "before-call")
@@ -200,6 +212,21 @@ async def family(drill: Drill, job: Job) -> None:
             on_failure=wish.get("on_failure", "hold"),
         )  # fmt: skip
         drill.halt(job, "in-transaction")
+
+
+async def place(drill: Drill, job: Job) -> None:
+    """Enqueue a job that is there if and only if this one has succeeded; fail after it at first."""
+    wish = _wished(job.payload["job"])
+    async with job.transaction() as transaction:
+        made = await enqueue(
+            transaction, wish.kind, wish.payload, key=wish.key, group_key=wish.group_key
+        )
+        about = {"made": made.job_id, "duplicate": isinstance(made, DuplicateOf)}
+        asked = {"kind": wish.kind, "key": wish.key}
+        log.info("drill.placed", job_id=job.id, attempt=job.attempt, **about, **asked)
+        drill.halt(job, "in-transaction")
+        if job.attempt <= job.payload.get("fails", 0):
+            raise TemporaryError("told to fail")
 
 
 async def book(drill: Drill, job: Job) -> None:
@@ -256,6 +283,19 @@ async def fail(_: Drill, job: Job) -> None:
 async def leave(_: Drill, __: Job) -> None:
     """End the process as running out of memory does: without a word."""
     os._exit(_EXIT_CODE)
+
+
+async def crash(_: Drill, __: Job) -> None:
+    """End the process as a library does that reads where it must not."""
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+async def hog(_: Drill, job: Job) -> None:
+    """Stay in C calls that keep the interpreter's lock, and say after each that it still goes on."""
+    ends_s = time.monotonic() + job.payload["s"]
+    while time.monotonic() < ends_s:
+        ctypes.PyDLL(None).usleep(100_000)
+        log.info("drill.going", job_id=job.id, attempt=job.attempt)
 
 
 @dataclass(frozen=True, slots=True)

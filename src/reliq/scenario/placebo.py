@@ -13,7 +13,17 @@ from reliq.scenario.model.system import Processes
 
 HARMLESS: Final = "drill.noop"
 _HARMFUL: Final = frozenset(
-    {"drill.fail", "drill.exit", "drill.burn", "drill.block", "drill.stubborn", "drill.poison"}
+    {
+        "drill.fail",
+        "drill.exit",
+        "drill.burn",
+        "drill.block",
+        "drill.stubborn",
+        "drill.poison",
+        "drill.apart.exit",
+        "drill.apart.crash",
+        "drill.apart.hog",
+    }
 )
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from reliq.scenario.history import History
 from reliq.scenario.invariants.kind import Invariant, Violation
 
-CALLING: Final = frozenset({"drill.call", "drill.book", "drill.stubborn"})
+CALLING: Final = frozenset({"drill.call", "drill.book", "drill.stubborn", "drill.apart.call"})
 
 
 def check(history: History) -> Iterator[Violation | None]:

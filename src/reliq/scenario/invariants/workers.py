@@ -144,12 +144,18 @@ def _loads(history: History) -> dict[str, list[Span]]:
         for held in holdings:
             claim, end = held.claim, held.end
             run = claim.p, claim.a["job"], claim.a["attempt"]
-            until = max(end.t if end else FOREVER, ended.get(run, FOREVER if run in begun else 0))
+            silent = 0 if run not in begun or _is_apart(claim) else FOREVER
+            until = max(end.t if end else FOREVER, ended.get(run, silent))
             places = history.terms.concurrency if lost >= SUSPECT_AFTER else 1
             loads[claim.p] += [(claim.t, places), (until, -places)]
             if end is not None and end.e != "release":
                 lost = lost + 1 if end.e == "lease-lost" else 0
     return loads
+
+
+def _is_apart(claim: Entry) -> bool:
+    """Whether its handler, if it was not heard to end, ended with a process of its own."""
+    return str(claim.a.get("kind")).startswith("drill.apart.")
 
 
 def _with_a_place(loads: Sequence[Span], begin: int, end: int, places: int) -> Iterator[Span]:
