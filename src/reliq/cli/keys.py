@@ -47,8 +47,8 @@ def rekey(
         typer.echo(f"{plural(done.sealed, 'payload')} sealed anew, with key {newest}")
     left = [f"{plural(count, 'payload')}: {printable(why)}" for why, count in done.lost.items()]
     if done.left:
-        todo = "to be sealed anew: run `reliq rekey`" if check else "held by somebody: run it again"
-        left.append(f"{plural(done.left, 'payload')} {todo}")
+        how = "to be sealed anew: run `reliq rekey`" if check else "held by somebody: run it again"
+        left.append(f"{plural(done.left, 'payload')} {how}")
     if left:
         raise RequestRefused("; ".join(left))
     typer.echo(f"all that is sealed names key {newest}, and no secret field is in clear")

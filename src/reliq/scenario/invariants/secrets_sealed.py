@@ -19,7 +19,7 @@ def check(history: History) -> Iterator[Violation | None]:
         yield Violation(f"{who} holds a secret in clear", (stored,)) if is_clear else None
     for done in history.of("driver", "rekeyed"):
         for stored in last.values() if done.a["code"] == 0 else ():
-            if others := set(stored.a["keys"]) - {done.a["key"]}:
+            if others := set(filter(None, stored.a["keys"].split(","))) - {done.a["key"]}:
                 who = f"the {stored.a['of']} {stored.a['job']}"
                 text = f"all was said to be sealed with {done.a['key']}, and {who} names {others}"
                 yield Violation(text, (stored, done))

@@ -113,7 +113,7 @@ def _sealed(change: Change) -> Said:
         return
     of, job, column = _PAYLOADS[change.table]
     text = change.new.get(column) or ""
-    keys, is_clear = sorted(set(_SEALED.findall(text))), bool(_CLEAR.search(text))
+    keys, is_clear = ",".join(sorted(set(_SEALED.findall(text)))), bool(_CLEAR.search(text))
     if text != (change.old or {}).get(column) and (keys or is_clear):
         yield "sealed", {"job": change.new[job], "of": of, "keys": keys, "clear": is_clear}
 
