@@ -19,6 +19,7 @@ from reliq.errors import EffectTaken, PermanentError, TemporaryError
 from reliq.postgres.cancel import cancel
 from reliq.postgres.enqueue import enqueue, enqueue_many
 from reliq.postgres.enqueuer import Enqueuer, open_enqueuer
+from reliq.sealing import Sealing
 
 __all__ = [
     "DEFAULT",
@@ -50,6 +51,7 @@ __all__ = [
     "RetryPolicy",
     "RetryTable",
     "Schedule",
+    "Sealing",
     "Source",
     "State",
     "TemporaryError",

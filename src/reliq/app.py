@@ -13,9 +13,9 @@ A new automation is one source, one handler, or both; nothing registers itself b
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final, Generic, Literal, cast
@@ -32,6 +32,7 @@ from reliq.domain.policy import DEFAULT, Policy
 from reliq.domain.retry import Retry
 from reliq.domain.signature import Scheme
 from reliq.domain.slots import Schedule, check_ids
+from reliq.domain.text import result_json
 from reliq.errors import PermanentError, TemporaryError
 
 HEADERS_KEPT: Final = frozenset({"content-type", "user-agent"})
@@ -92,7 +93,8 @@ class Effect:
         self.found, self.result = "done", result
 
 
-Transaction = Callable[[], AbstractAsyncContextManager[Any]]
+Transaction = Callable[[Sequence[str]], AbstractAsyncContextManager[Any]]
+"""Takes a list that holds, at the end, the JSON of a result, if there is one."""
 Once = Callable[[str], Awaitable[Effect]]
 
 
@@ -117,6 +119,7 @@ class Job(Generic[Data]):
     _once: Once = field(repr=False)
     data: Data = field(default=cast("Any", None), repr=False)
     _fan_out: FanOut | None = field(repr=False, default=None)
+    _told: list[str] | None = field(init=False, repr=False, default=None)
 
     @classmethod
     def of(
@@ -146,13 +149,15 @@ class Job(Generic[Data]):
             _transaction=transaction, _once=once, data=data, _fan_out=fan_out,
         )  # fmt: skip
 
-    def transaction(self) -> AbstractAsyncContextManager[Any]:
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
         """
         Write to the same database so that the writes and the job's success are one commit.
 
         `async with job.transaction() as tx:` yields an asyncpg connection inside a
         transaction. At the end of the block the job is settled in that transaction, under its
-        fence: either all of it commits and the job has succeeded, or nothing was written. The
+        fence: either all of it commits and the job has succeeded, or nothing was written. What
+        `set_result` was given inside the block is the job's result. The
         server ends a transaction that idles for half a lease: wait for others before it.
 
         Raises:
@@ -160,7 +165,27 @@ class Job(Generic[Data]):
             StoreUnavailable: the database went away; the commit may or may not have happened.
 
         """
-        return self._transaction()
+        told: list[str] = []
+        self._told = told
+        try:
+            async with self._transaction(told) as connection:
+                yield connection
+        finally:
+            self._told = None
+
+    def set_result(self, result: Any) -> None:
+        """
+        Say inside `job.transaction()` what came of the job, as `Done(result)` does elsewhere.
+
+        It is kept, or not, under the same conditions; of several the last one counts.
+
+        Raises:
+            RuntimeError: outside of the block there is nothing that it could be committed with.
+
+        """
+        if self._told is None:
+            raise RuntimeError("set_result() is for job.transaction(): else return Done(result)")
+        self._told[:] = [result_json(result)]
 
     async def once(self, key: str) -> Effect:
         """
@@ -271,7 +296,7 @@ class App:
     `needs` names settings that must be given for this App to run; `close` is awaited when the
     process ends. `keep` says how long jobs of a kind are kept where that differs from the
     settings. `secrets` names fields of payloads, at any depth, whose values are masked on screens,
-    in errors, logs and alerts; they are stored as they came.
+    in errors, logs and alerts, and are encrypted in the tables where RELIQ_ENCRYPTION_KEYS is set.
     """
 
     sources: Mapping[str, Source] = field(default_factory=dict)

@@ -13,6 +13,7 @@ ReliqError
 ├── LeaseLost              another worker has the job; nothing of this attempt was written
 ├── HandlerDied            the handler's: its own process ended without an answer; try again
 ├── EffectTaken            another job's: it is at the same effect; this one comes again
+├── KeyUnknown             the operator's: a payload's field was sealed with a key we do not have
 ├── ServerFailed           the machine's: a Postgres of ours did not start, stop or obey
 └── HarnessError           the rig's, not the system's under test
     └── ScenarioInvalid        with file and line
@@ -101,6 +102,14 @@ class EffectTaken(ReliqError):
     A handler lets it pass: its job comes again after the first pause of its policy, at no
     attempt's cost, and finds the effect done, or its holder at an end.
     """
+
+
+class KeyUnknown(ReliqError):
+    """A sealed value does not open: its key, `key_id`, is not among ours, or another of that id is."""
+
+    def __init__(self, key_id: str, message: str) -> None:
+        super().__init__(message)
+        self.key_id = key_id
 
 
 class ServerFailed(ReliqError):

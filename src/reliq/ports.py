@@ -109,8 +109,8 @@ class Queue(Protocol):
         """Name the kinds that have due jobs and no handler here."""
         ...
 
-    def transaction(self, claim: Claim) -> AbstractAsyncContextManager[Any]:
-        """Open a transaction that commits only together with the job's success."""
+    def transaction(self, claim: Claim, told: Sequence[str]) -> AbstractAsyncContextManager[Any]:
+        """Open a transaction that commits only together with the job's success, and its result."""
         ...
 
     async def reserve_effect(self, claim: Claim, key: str) -> Reservation:

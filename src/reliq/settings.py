@@ -28,6 +28,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from reliq.domain.duration import format_duration, parse_duration
 from reliq.domain.keep import Keep, Keeps
 from reliq.domain.retry import RetryPolicy
+from reliq.domain.sealed import read_keys
 
 PREFIX: Final = "RELIQ_"
 ENV_FILE: Final = Path(".env")
@@ -64,6 +65,12 @@ def _address(value: SecretStr) -> SecretStr:
     return value
 
 
+def _keys(value: SecretStr | None) -> SecretStr | None:
+    if value is not None:
+        read_keys(value.get_secret_value())
+    return value
+
+
 Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
 Address = Annotated[SecretStr, AfterValidator(_address)]
 
@@ -83,6 +90,10 @@ class Settings(BaseSettings):
     app: str = Field("reliq.automations:app", description="the App to run, as module:name")
     secrets: dict[str, SecretStr] = Field(
         default_factory=dict, description="one per source: what its senders sign with"
+    )
+
+    encryption_keys: Annotated[SecretStr | None, AfterValidator(_keys)] = Field(
+        None, description="for secret fields of payloads, 2026b:<key>,2026a:<key>, newest first"
     )
 
     host: str = Field("127.0.0.1", description="the address the receiver listens on")

@@ -10,10 +10,12 @@ from pathlib import Path
 import anyio
 import asyncpg
 import pytest
+from cryptography.fernet import Fernet
 
 from reliq.cli import main
 from reliq.postgres.migrate import migrations
 from reliq.postgres.queries import query
+from reliq.sealing import Sealing
 from reliq.settings import environment
 
 APP = """
@@ -371,6 +373,195 @@ def test_cancel_refuses_what_has_ended_and_does_the_rest(reliq, sql):
     assert (code, out) == (1, f"job {waiting} is cancelled\n")
     assert err == f"reliq: job {dead} is dead: too late; there is no job 12345\n"
     assert sql("select state from reliq.jobs where id = $1", dead) == "dead"
+
+
+def queued(sql, kind="order", queue="default", group="null"):
+    return sql(
+        f"select job_id from reliq.enqueue('{kind}', queue => '{queue}', group_key => {group})"
+    )
+
+
+def states(sql):
+    found = sql("select json_object_agg(id, state) from reliq.jobs")
+    return {int(job): state for job, state in json.loads(found).items()}
+
+
+def test_cancel_takes_all_of_a_filter_that_wait_or_run(reliq, sql):
+    mail = [queued(sql, "mail"), queued(sql, "mail", "crm"), queued(sql, "mail", group="'a'"),
+            queued(sql, "mail", group="'a'")]  # fmt: skip
+    running = queued(sql, "mail")
+    sql("update reliq.jobs set state = 'running', ready = false where id = $1", running)
+    others = [queued(sql), make_dead(sql, kind="mail")]
+    before = states(sql)
+    asked = ("cancel", "--kind", "mail")
+
+    code, dry, _ = reliq(*asked, "--dry-run")
+    assert (code, states(sql)) == (0, before)
+    assert dry.splitlines() == [
+        "4 jobs would be cancelled", "1 job running: would be told to stop, and not run again",
+    ]  # fmt: skip
+
+    code, out, _ = reliq(*asked, "--by", "ada", "--why", "sent twice")
+    assert (code, out.splitlines()) == (
+        0, ["4 jobs cancelled", "1 job running: told to stop, and not run again"],
+    )  # fmt: skip
+    assert {job: state for job, state in states(sql).items() if job in others} == {
+        job: before[job] for job in others
+    }
+    assert {states(sql)[job] for job in mail} == {"cancelled"}
+    assert sql("select cancel_requested_by from reliq.jobs where id = $1", running) == "ada"
+    assert reliq(*asked)[1].splitlines()[0] == "0 jobs cancelled"
+
+
+@pytest.mark.parametrize(
+    ("asked", "places"),
+    [(("--queue", "crm"), [1]), (("--group", "a"), [2, 3]), (("--kind", "mail", "--since", "1h"), [0, 1, 2]),
+     (("--kind", "mail", "--group", "a"), [2])],
+)  # fmt: skip
+def test_cancel_can_be_narrowed(reliq, sql, asked, places):
+    jobs = [queued(sql, "mail"), queued(sql, "mail", "crm"), queued(sql, "mail", group="'a'"),
+            queued(sql, group="'a'"), queued(sql, "mail")]  # fmt: skip
+    sql("update reliq.jobs set created_at = created_at - interval '2 hours' where id = $1", jobs[4])
+
+    document = json.loads(reliq("cancel", *asked, "--json")[1])
+
+    assert document == {"dry_run": False, "cancelled": len(places), "running": 0, "late": 0}
+    assert [job for job in jobs if states(sql)[job] == "cancelled"] == [jobs[n] for n in places]
+
+
+def test_cancel_of_many_goes_on_from_batch_to_batch(reliq, sql):
+    sql("insert into reliq.jobs (kind, key) select 'mail', n from generate_series(1, 2345) as n")
+    sql("update reliq.jobs set state = 'succeeded', ready = false where key::int <= 1100")
+
+    assert reliq("cancel", "--kind", "mail")[1] == "1245 jobs cancelled\n"
+    assert sql("select count(*) from reliq.jobs where state = 'queued'") == 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["1", "--kind", "mail"], ["--since", "1h"], ["1", "--dry-run"]]
+)
+def test_what_to_cancel_is_said_in_one_way(reliq, arguments):
+    assert reliq("cancel", *arguments)[0] == 2
+
+
+# -- drain ----------------------------------------------------------------------------------
+
+
+def test_drain_pauses_what_is_named_and_waits_for_what_runs(reliq, sql):
+    queued(sql, queue="crm")
+
+    code, out, err = reliq("drain", "crm", "mail", "--by", "ada")
+
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "paused: crm, mail", "to go on: reliq resume crm mail", "drained: nothing runs",
+    ]  # fmt: skip
+    pauses = "select array_agg(concat_ws(' ', scope, name, \"by\", reason) order by name) from reliq.pauses"
+    assert sql(pauses) == ["queue crm ada drain", "queue mail ada drain"]
+    assert reliq("resume", "crm", "mail")[0] == 0
+    assert sql(pauses) is None
+
+
+def test_drain_of_all_leaves_standing_pauses_and_gives_up_when_its_time_is_over(reliq, sql):
+    run = "update reliq.jobs set state = 'running', ready = false, reap_at = reliq.now() where id = $1"
+    running = [queued(sql, "mail", "mails"), queued(sql, "mail", "mails"), queued(sql)]
+    for job in running:
+        sql(run, job)
+    queued(sql, queue="later")
+    sql("select reliq.limit_queue('crm', 4)")
+    sql("select reliq.pause('queue', 'later', 'bob', 'they move house')")
+
+    code, out, err = reliq("drain", "--within", "600ms", "--why", "upgrade")
+
+    still = f"order 1 (job {running[2]} of default), mail 2 (job {running[0]} and others of mails)"
+    assert (code, err) == (124, f"reliq: time is over, and still running: {still}\n")
+    assert out.splitlines() == [
+        "paused: crm, default, mails", f"running: {still}",
+        "to go on: reliq resume crm default mails",
+    ]  # fmt: skip
+    assert sql("select reason from reliq.pauses where name = 'later'") == "they move house"
+    assert sql("select count(*) from reliq.pauses where reason = 'upgrade'") == 3
+
+
+def test_drain_waits_for_jobs_that_no_other_knows_of(setting, reliq, sql):
+    job = queued(sql)
+    sql("update reliq.jobs set state = 'running', ready = false, reap_at = reliq.now() where id = $1", job)  # fmt: skip
+    drain = subprocess.Popen(
+        [sys.executable, "-m", "reliq", "drain"], stdout=subprocess.PIPE, text=True
+    )
+    with drain:
+        assert drain.stdout.readline() == "paused: default\n"
+        assert drain.stdout.readline() == f"running: order 1 (job {job} of default)\n"
+        made = queued(sql, queue="new")
+        sql("update reliq.jobs set state = 'succeeded' where id = $1", job)
+        assert drain.stdout.readline() == "paused: new\n"
+        assert drain.wait(timeout=30) == 0
+    assert states(sql)[made] == "queued"
+
+
+# -- keys -----------------------------------------------------------------------------------
+
+
+OLD, NEW = (Fernet.generate_key().decode() for _ in range(2))
+SECRETIVE = "from reliq import App\napp = App(secrets={'iban'})\n"
+
+
+@pytest.fixture
+def sealed(setting, sql, tmp_path):
+    """Store a payload that is sealed with the old key; set both."""
+    (tmp_path / "secretive.py").write_text(SECRETIVE)
+    setting(APP="secretive:app", ENCRYPTION_KEYS=f"2026b:{NEW},2026a:{OLD}")
+    payload = Sealing(f"2026a:{OLD}", {"iban"}).seal('{"iban": "DE89"}')
+    return sql("select job_id from reliq.enqueue('order', $1::jsonb)", payload)
+
+
+def test_rekey_seals_with_the_newest_key_and_says_what_is_left(reliq, sql, sealed):
+    sql("""select job_id from reliq.enqueue('order', '{"iban": "in clear"}')""")
+
+    code, out, err = reliq("rekey", "--check")
+    assert (code, out) == (1, "")
+    assert err == "reliq: 2 payloads to be sealed anew: run `reliq rekey`\n"
+
+    code, out, err = reliq("rekey")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "2 payloads sealed anew, with key 2026b",
+        "all that is sealed names key 2026b, and no secret field is in clear",
+    ]
+    assert sql("select count(*) from reliq.jobs where payload::text like '%2026b:%'") == 2
+    assert reliq("rekey", "--check")[0] == 0
+    assert "DE89" not in reliq("show", sealed)[1]
+
+
+def test_rekey_says_which_key_is_missing_and_changes_nothing_of_it(reliq, setting, sealed):
+    setting(ENCRYPTION_KEYS=f"2026b:{NEW}")
+
+    code, out, err = reliq("rekey")
+
+    assert (code, out) == (1, "0 payloads sealed anew, with key 2026b\n")
+    assert err == (
+        "reliq: 1 payload: iban is sealed with key '2026a', which is not among the keys here\n"
+    )
+
+
+def test_rekey_needs_keys_that_can_be_read(reliq, setting):
+    assert reliq("rekey")[0] == 2
+    setting(ENCRYPTION_KEYS="2026b:hunter2")
+
+    code, _, err = reliq("rekey")
+
+    assert code == 2
+    assert "RELIQ_ENCRYPTION_KEYS=… is wrong: the key 2026b is no Fernet key" in err
+    assert "hunter2" not in err
+
+
+def test_keys_without_their_package_are_told_of(reliq, setting, sealed, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography.fernet", None)
+
+    code, out, _ = reliq("doctor")
+
+    assert code == 2
+    assert "install reliq[encryption]" in out
 
 
 # -- many dead letters, and those that stay -------------------------------------------------

@@ -87,6 +87,34 @@ async def test_a_result_after_the_handlers_transaction_is_told_of_and_not_kept(
     assert (job["state"], job["result"]) == ("succeeded", None)
 
 
+@pytest.mark.parametrize(
+    ("tell", "kept"),
+    [(7, '{"rows": 7}'), ("x" * 4_000, '{"not_kept": "a result has at most 4000')],
+)
+async def test_a_result_that_is_told_in_the_handlers_transaction_is_committed_with_it(
+    pool, seen: Seen, start: StartCommand, tell, kept
+):
+    made = await enqueue(pool, "writing", {"tell": tell})
+    start("worker")
+
+    await seen.at_rest()
+    job = await seen.job(made.job_id)
+    assert (job["state"], job["attempt"]) == ("succeeded", 1)
+    assert job["result"].startswith(kept)
+
+
+async def test_a_result_cannot_be_told_where_nothing_would_commit_it(
+    pool, seen: Seen, start: StartCommand
+):
+    made = await enqueue(pool, "writing", {"then": "tell"})
+    worker = start("worker")
+
+    await worker.logged("attempt.raised_after_commit")
+    assert "set_result() is for job.transaction(): else return Done(result)" in worker.log
+    job = await seen.job(made.job_id)
+    assert (job["state"], job["result"]) == ("succeeded", None)
+
+
 async def test_a_handler_gets_its_payload_in_its_model_and_none_that_does_not_fit(
     pool, seen: Seen, start: StartCommand
 ):

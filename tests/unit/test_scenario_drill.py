@@ -80,7 +80,7 @@ async def test_a_failure_is_of_the_sort_that_was_asked_for():
 
 def job_that_writes_into(written: list, kind: str) -> Job:
     @asynccontextmanager
-    async def transaction():
+    async def transaction(_):
         async def execute(statement, *arguments):
             await anyio.lowlevel.checkpoint()
             written.append(arguments)

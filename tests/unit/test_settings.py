@@ -85,6 +85,7 @@ def test_a_name_that_is_no_setting_is_a_problem(given, name):
         {"RELIQ_SECRETS": '{"site": {"x": "hunter2"}}'},
         {"RELIQ_TELEGRAM_TOKEN": "hunter2", "RELIQ_PORT": "no"},
         {"RELIQ_SECRETS__SITE": "hunter2", "RELIQ_PORT": "no"},
+        {"RELIQ_DATABASE_URL": DATABASE, "RELIQ_ENCRYPTION_KEYS": "2026a:hunter2"},
     ],
 )
 def test_no_message_holds_a_secret(given, variables):

@@ -28,14 +28,14 @@ TEXTS = sorted(
 COMMANDS_OF = {"scenario.py": "scenario", "dev.py": "demo"}
 CORE = {
     "domain", "ports.py", "app.py", "settings.py", "logs.py", "postgres", "receiver", "worker",
-    "wiring", "cli", "enqueue_with",
+    "wiring", "cli", "enqueue_with", "sealing.py",
 }  # fmt: skip
 MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 LINES_MAX = {
-    "core": 6_000, "sql": 1_600, "scenario": 4_700, "invariants": 2_600, "proxy": 700, "timeline": 700,
+    "core": 6_500, "sql": 1_600, "scenario": 4_700, "invariants": 2_600, "proxy": 700, "timeline": 700,
 }  # fmt: skip
-"""Of code; `invariants`, `proxy` and `timeline` are parts of the harness, see ADR 12 and 17."""
+"""Of code; `invariants`, `proxy` and `timeline` are parts of the harness, see ADR 12, 17 and 18."""
 
 NAMES_BANNED = {
     "base", "common", "constants", "core", "helper", "helpers", "lib", "main", "manager", "misc",

@@ -64,6 +64,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXIT_CODE: Final = 86
 _APART: Final = "drill.apart."
 
+SECRET: Final = "hunter2"  # noqa: S105 - nobody's
+"""What a field `secret` of a payload holds, in the tables only sealed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Drill:
@@ -128,6 +131,7 @@ def app(settings: Settings) -> App:
             for one in json.loads(environ.get("DRILL_SCHEDULES", "[]"))
         ],
         close=[drill.http.aclose],
+        secrets={"secret"},
     )  # fmt: skip
 
 
@@ -155,6 +159,7 @@ async def told(drill: Drill, does: Does, job: Job) -> Outcome | None:
     how = "cancelled"
     try:
         drill.halt(job, "started")
+        _look_at_the_secret(job)
         answer = await does(drill, job)
         drill.halt(job, "ending")
         how = "done"
@@ -164,6 +169,11 @@ async def told(drill: Drill, does: Does, job: Job) -> Outcome | None:
     finally:
         log.info("drill.ended", how=how, **about)
     return answer
+
+
+def _look_at_the_secret(job: Job) -> None:
+    if job.payload.get("secret", SECRET) != SECRET:
+        raise PermanentError("the payload's secret is not what was enqueued")
 
 
 async def noop(_: Drill, __: Job) -> None:

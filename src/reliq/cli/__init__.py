@@ -7,6 +7,7 @@ The command line: parse, load the settings, call one function, say how it went.
 | 1         | refused, or it needs a person; one line on stderr says why     |
 | 2         | wrong usage, or a wrong configuration: every problem is listed |
 | 75        | the database is away: the same command may succeed later       |
+| 124       | time is over that was given with `--within`, as of `timeout`   |
 
 Each module of a group of commands has a function `register`, or a Typer of its name. Only the group of the command
 that is asked for gets imported, and it imports what is heavy inside the command: every start
@@ -40,13 +41,15 @@ COMMANDS: Final[Mapping[str, str]] = {
     "retry": "letters",
     "ignore": "letters",
     "show": "desk",
-    "cancel": "desk",
+    "cancel": "cancel",
+    "rekey": "keys",
     "replay": "desk",
     "prune": "desk",
     "limit": "limits",
     "limits": "limits",
     "pause": "limits",
     "resume": "limits",
+    "drain": "limits",
     "scenario": "scenario",
     "bench": "bench",
 }

@@ -12,7 +12,7 @@ import typer
 from reliq.cli.screen import plural, print_json
 from reliq.domain.duration import parse_duration
 from reliq.domain.event import Delivery
-from reliq.domain.job import EventId, JobId, State
+from reliq.domain.job import EventId, JobId
 from reliq.domain.redact import printable, scrub
 from reliq.errors import ConfigInvalid, RequestRefused
 
@@ -42,9 +42,6 @@ Event = Annotated[
     int, typer.Argument(metavar="EVENT_ID", min=1, max=ID_MAX, help="The event's number.")
 ]
 By = Annotated[str | None, typer.Option(help="Who asks; your login name unless given.")]
-Jobs = Annotated[
-    list[int], typer.Argument(metavar="ID...", min=1, max=ID_MAX, help="The jobs' numbers.")
-]
 Why = Annotated[str, typer.Option("--why", "--reason", help="For those who come upon it later.")]
 Force = Annotated[bool, typer.Option("--force", help="Make new jobs even where they exist.")]
 At = Annotated[timedelta, typer.Option(parser=duration, metavar="TIME", help="As 30s or 5m.")]
@@ -56,7 +53,7 @@ Age = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this group."""
-    for command in (show, cancel, replay, prune, migrate):
+    for command in (show, replay, prune, migrate):
         app.command()(command)
 
 
@@ -85,31 +82,9 @@ def _secrets(settings: "Settings") -> "Secrets":
         return None
 
 
-def cancel(jobs: Jobs, *, by: By = None, why: Why = "") -> None:
-    """Cancel jobs: those that wait at once, those that run by telling their workers to stop."""
-    who = by or login()
-    ids = [JobId(job) for job in jobs]
-    states = at_desk(lambda desk, _: desk.cancel_jobs(ids, by=who, reason=why))
-    for job, state in states.items():
-        if state in _CANCELLED:
-            typer.echo(f"job {job} {_CANCELLED[state]}")
-    if late := {job: state for job, state in states.items() if state not in _CANCELLED}:
-        said = [
-            f"there is no job {job}" if state is None else f"job {job} is {state}: too late"
-            for job, state in late.items()
-        ]
-        raise RequestRefused("; ".join(said))
-
-
-_CANCELLED: Final[Mapping[State | None, str]] = {
-    State.CANCELLED: "is cancelled",
-    State.RUNNING: "runs: its worker is told to stop it, and it will not run again",
-}
-
-
 def replay(event: Event, *, force: Force = False, json: Json = False) -> None:
     """Read a stored event again with today's code; jobs that exist already are not doubled."""
-    from reliq.wiring.loading import load_app  # noqa: PLC0415 - see the package's docstring
+    from reliq.wiring.loading import load_app, sealing  # noqa: PLC0415 - see the package's docstring
 
     async def work(desk: "Desk", settings: "Settings") -> "list[Row]":
         app = load_app(settings)
@@ -118,7 +93,7 @@ def replay(event: Event, *, force: Force = False, json: Json = False) -> None:
         parsed = _read_again(app, event, delivery)
         return await desk.replay_event(
             delivery, EventId(event), dedup_key=parsed.dedup_key, jobs=parsed.jobs,
-            key_ttl=settings.keep_keys, force=force,
+            key_ttl=settings.keep_keys, force=force, sealing=sealing(settings, app),
         )  # fmt: skip
 
     rows = at_desk(work)

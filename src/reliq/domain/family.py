@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from reliq.domain.job import NewJob, check_job
+from reliq.domain.sealed import Sealer
 
 OnFailure = Literal["hold", "continue"]
 
@@ -31,7 +32,7 @@ class Family:
     on_failure: OnFailure = "hold"
 
 
-def check_family(family: Family) -> str:
+def check_family(family: Family, sealing: Sealer | None = None) -> str:
     """
     Return the payload of the final job as it is stored, if the family can be had.
 
@@ -53,7 +54,7 @@ def check_family(family: Family) -> str:
             f"a job has at most {CHILDREN_MAX} children, not {len(family.children)}: "
             "let children have children"
         )
-    payload = check_job(family.then)
+    payload = check_job(family.then, sealing)
     for what, job in (("the final job", family.then), *(("a child", c) for c in family.children)):
         if getattr(job, "key", None) is not None:
             raise ValueError(

@@ -27,6 +27,7 @@ from types import NoneType
 from typing import Any, Final, NamedTuple, NewType
 
 from reliq.domain.payload import Fields, plain
+from reliq.domain.sealed import Sealer
 from reliq.domain.text import storable, storable_json
 
 JobId = NewType("JobId", int)
@@ -116,9 +117,9 @@ def is_name(text: str, bytes_max: int = NAME_BYTES_MAX) -> bool:
     return storable(text) == text and 0 < len(text.encode()) <= bytes_max
 
 
-def check_job(job: object) -> str:
+def check_job(job: object, sealing: Sealer | None = None) -> str:
     """
-    Return a job's payload as it is stored, if the tables will take the job.
+    Return a job's payload as it is stored, sealed or not, if the tables will take the job.
 
     A source's code may have made anything of it.
 
@@ -156,7 +157,8 @@ def check_job(job: object) -> str:
         raise ValueError(f"run_in is a delay of 0 to {RUN_IN_MAX.days} days, not {job.run_in}")
     # Nearly all are a dict, and to ask an abstract class takes long.
     is_plain = isinstance(job.payload, dict | Mapping)
-    return storable_json(job.payload if is_plain else plain(job.payload))
+    stored = storable_json(job.payload if is_plain else plain(job.payload))
+    return stored if sealing is None else sealing.seal(stored)
 
 
 def _is_made_up(key: str, kind: str) -> bool:

@@ -4,8 +4,8 @@ What may be shown of a payload, a header or an error text.
 A person who looks at a job needs its shape and its ids, and never a password. What is masked
 is decided by the name a value goes by (`api_key`, `accessToken`, `Authorization`), and in free
 text also by its look (`Bearer …`, `user:password@`, a Telegram bot's token). It masks too
-much rather than too little. Error texts are masked before they are stored; payloads and bodies
-stay as they came, and are masked on screens.
+much rather than too little. Error texts are masked before they are stored; bodies stay as
+they came, payloads too, unless they are sealed (`sealed.py`), and both are masked on screens.
 """
 
 import json

@@ -12,6 +12,7 @@ import asyncpg
 from reliq.domain.event import Delivery, storable_key
 from reliq.domain.job import EventId, JobId, NewJob, State
 from reliq.domain.keep import Keeps
+from reliq.domain.sealed import Sealer
 from reliq.errors import RequestRefused
 from reliq.postgres.cancel import cancel_jobs
 from reliq.postgres.enqueue import columns
@@ -225,6 +226,7 @@ class Desk:
         jobs: Sequence[NewJob],
         key_ttl: timedelta,
         force: bool,
+        sealing: Sealer | None = None,
     ) -> list[Row]:
         """
         Enqueue the jobs of an event read again: kind, job_id and duplicate for each.
@@ -246,7 +248,8 @@ class Desk:
                 )
         suffix = f":replay-{secrets.token_hex(4)}" if force else ""
         jobs = [job if job.key is None else replace(job, key=job.key + suffix) for job in jobs]
-        return await self._fetch("replay_event", event_id, key_ttl, *columns(jobs), suffix)
+        arrays = columns(jobs, sealing)
+        return await self._fetch("replay_event", event_id, key_ttl, *arrays, suffix)
 
     async def prune(self, keeps: Keeps) -> Mapping[str, int]:
         """Delete finished jobs and expired keys and empty old bodies, in bounded batches."""

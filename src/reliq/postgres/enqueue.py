@@ -23,6 +23,7 @@ from reliq.domain.job import (
     check_job,
 )
 from reliq.domain.payload import Fields
+from reliq.domain.sealed import Sealer
 from reliq.postgres.failures import translated
 from reliq.postgres.pool import Connection
 from reliq.postgres.queries import query
@@ -54,6 +55,7 @@ async def enqueue(
     queue: str = QUEUE_DEFAULT,
     priority: int = PRIORITY_DEFAULT,
     group_key: str | None = None,
+    sealing: Sealer | None = None,
 ) -> Enqueued:
     """
     Put one job into the queue through `connection` (an asyncpg connection or pool).
@@ -62,7 +64,8 @@ async def enqueue(
     outside it commits at once. With a `key` there is one job of this kind and key for as
     long as keys are kept, and the answer to every later call is `DuplicateOf`; a key of more
     than 512 bytes is kept as its SHA-256. Jobs of one `group_key` run one at a time and in order;
-    the group is locked until the caller's transaction ends. What Postgres cannot store in a payload's texts (NUL,
+    the group is locked until the caller's transaction ends. `sealing` (a `reliq.Sealing`) encrypts the
+    payload's secret fields. What Postgres cannot store in a payload's texts (NUL,
     lone surrogates) becomes U+FFFD.
 
     Raises:
@@ -74,12 +77,14 @@ async def enqueue(
         kind=kind, payload={} if payload is None else payload, key=key, run_in=run_in,
         queue=queue, priority=priority, group_key=group_key,
     )  # fmt: skip
-    return await enqueue_job(connection, job)
+    return await enqueue_job(connection, job, sealing=sealing)
 
 
-async def enqueue_job(connection: Any, job: NewJob, key_ttl: timedelta = KEY_TTL) -> Enqueued:
+async def enqueue_job(
+    connection: Any, job: NewJob, key_ttl: timedelta = KEY_TTL, *, sealing: Sealer | None = None
+) -> Enqueued:
     """Do the same for a job already described."""
-    payload, when = check_job(job), (job.run_in, *job.lane)
+    payload, when = check_job(job, sealing), (job.run_in, *job.lane)
     with translated():
         if job.key is None and job.group_key is None:
             text = query("insert_job").text
@@ -92,7 +97,9 @@ async def enqueue_job(connection: Any, job: NewJob, key_ttl: timedelta = KEY_TTL
     return _answer(row)
 
 
-def enqueue_statement(job: NewJob, style: Style) -> tuple[str, dict[str, Any]]:
+def enqueue_statement(
+    job: NewJob, style: Style, *, sealing: Sealer | None = None
+) -> tuple[str, dict[str, Any]]:
     """
     Return the statement that enqueues `job` and its parameters, for any driver; sends nothing.
 
@@ -102,8 +109,8 @@ def enqueue_statement(job: NewJob, style: Style) -> tuple[str, dict[str, Any]]:
         ValueError: the payload is not JSON, or kind, key, queue, priority or delay make no sense.
 
     """
-    payload, key = check_job(job), None if job.key is None else storable_key(job.key)
-    values = (job.kind, payload, key, job.run_in, *job.lane, KEY_TTL, job.group_key)
+    payload = check_job(job, sealing)
+    values = (job.kind, payload, _key(job), job.run_in, *job.lane, KEY_TTL, job.group_key)
     names = (name for name, _ in query("enqueue_job").parameters)
     return _enqueue_text(style), dict(zip(names, values, strict=True))
 
@@ -130,7 +137,11 @@ def enqueue_answer(row: Sequence[Any] | None) -> Enqueued:
 
 
 async def enqueue_many(
-    connection: Connection, jobs: Sequence[NewJob], key_ttl: timedelta = KEY_TTL
+    connection: Connection,
+    jobs: Sequence[NewJob],
+    key_ttl: timedelta = KEY_TTL,
+    *,
+    sealing: Sealer | None = None,
 ) -> list[Enqueued]:
     """
     Put many jobs into the queue, thousands in a statement: all of them or none.
@@ -149,7 +160,8 @@ async def enqueue_many(
         await transaction.start()
         try:
             for start in range(0, len(jobs), CHUNK):
-                answers += await _enqueue_chunk(connection, jobs[start : start + CHUNK], key_ttl)
+                chunk = jobs[start : start + CHUNK]
+                answers += await _enqueue_chunk(connection, chunk, key_ttl, sealing)
         except BaseException:
             await _undo(connection, transaction)
             raise
@@ -170,17 +182,21 @@ async def _undo(connection: Connection, transaction: asyncpg.transaction.Transac
 
 
 async def _enqueue_chunk(
-    connection: Connection, jobs: Sequence[NewJob], key_ttl: timedelta
+    connection: Connection, jobs: Sequence[NewJob], key_ttl: timedelta, sealing: Sealer | None
 ) -> list[Enqueued]:
     if all(getattr(job, "key", "") is getattr(job, "group_key", "") is None for job in jobs):
-        return await copy_jobs(connection, jobs)
-    rows = await connection.fetch(query("enqueue_keyed_jobs").text, *columns(jobs), key_ttl)
+        return await copy_jobs(connection, jobs, sealing)
+    text = query("enqueue_keyed_jobs").text
+    rows = await connection.fetch(text, *columns(jobs, sealing), key_ttl)
     rows.sort(key=lambda row: row["place"])
     return [_answer(row) for row in rows]
 
 
 async def copy_jobs(
-    connection: Connection, jobs: Sequence[NewJob], parent_id: JobId | None = None
+    connection: Connection,
+    jobs: Sequence[NewJob],
+    sealing: Sealer | None = None,
+    parent_id: JobId | None = None,
 ) -> list[Enqueued]:
     """
     Copy jobs without keys: half the server's price of inserting them.
@@ -192,7 +208,8 @@ async def copy_jobs(
     await connection.copy_records_to_table(
         "jobs", schema_name="reliq", columns=_COPIED,
         records=(
-            (job_id, job.kind, check_job(job), f"job:{job_id}", now + job.run_in, *job.lane, parent_id)
+            (job_id, job.kind, check_job(job, sealing), f"job:{job_id}", now + job.run_in, *job.lane,
+             parent_id)
             for job_id, job in zip(ids, jobs, strict=True)
         ),
     )  # fmt: skip
@@ -207,7 +224,7 @@ def _key(job: NewJob) -> str | None:
     return None if job.key is None else storable_key(job.key)
 
 
-def columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
+def columns(jobs: Sequence[NewJob], sealing: Sealer | None = None) -> tuple[list[Any], ...]:
     """
     Turn jobs into the arrays the statements take.
 
@@ -217,7 +234,7 @@ def columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
         ValueError: a job's payload is not JSON, or its kind, priority or delay make no sense.
 
     """
-    payloads = [check_job(job) for job in jobs]
+    payloads = [check_job(job, sealing) for job in jobs]
     lanes = [job.lane for job in jobs]
     return (
         [job.kind for job in jobs],

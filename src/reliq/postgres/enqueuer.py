@@ -12,6 +12,7 @@ import asyncpg
 from reliq.domain.job import PRIORITY_DEFAULT, QUEUE_DEFAULT, Enqueued, NewJob
 from reliq.domain.outcome import cause
 from reliq.domain.payload import Fields
+from reliq.domain.sealed import Sealer
 from reliq.postgres.enqueue import enqueue, enqueue_many
 from reliq.postgres.failures import translated
 from reliq.postgres.listen import Bell
@@ -24,6 +25,7 @@ class Enqueuer:
 
     pool: asyncpg.Pool
     bell: Bell
+    sealing: Sealer | None = None
 
     async def enqueue(
         self,
@@ -37,8 +39,9 @@ class Enqueuer:
     ) -> Enqueued:
         """Put one job into the queue; arguments, answer and errors as of `reliq.enqueue`."""
         answer = await enqueue(
-            self.pool, kind, payload, key=key, run_in=run_in, queue=queue, priority=priority
-        )
+            self.pool, kind, payload, key=key, run_in=run_in, queue=queue, priority=priority,
+            sealing=self.sealing,
+        )  # fmt: skip
         self.bell.ring()
         return answer
 
@@ -46,7 +49,7 @@ class Enqueuer:
         """Put many jobs into the queue, all or none; see `reliq.enqueue_many`."""
         with translated():
             async with self.pool.acquire() as connection:
-                answers = await enqueue_many(connection, jobs)
+                answers = await enqueue_many(connection, jobs, sealing=self.sealing)
         self.bell.ring()
         return answers
 
@@ -58,11 +61,13 @@ async def open_enqueuer(
     size: int = 10,
     prepared: bool = True,
     planner: Literal["pool", "role"] = "pool",
+    sealing: Sealer | None = None,
 ) -> AsyncIterator[Enqueuer]:
     """
     Open a pool of at most `size` connections for enqueueing outside of your own transactions.
 
-    `prepared` and `planner` are what RELIQ_PREPARED and RELIQ_PLANNER are to the commands.
+    `prepared` and `planner` are what RELIQ_PREPARED and RELIQ_PLANNER are to the commands;
+    `sealing` (a `reliq.Sealing`) encrypts secret fields of payloads.
 
     A job enqueued in a transaction of yours (`reliq.enqueue`) starts within the workers' poll;
     one enqueued here starts within milliseconds of its commit, because a notification follows.
@@ -75,7 +80,7 @@ async def open_enqueuer(
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(bell.run)
-            yield Enqueuer(pool=pool, bell=bell)
+            yield Enqueuer(pool=pool, bell=bell, sealing=sealing)
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:  # what the caller's block raises is his own error
         raise cause(group) from None

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from reliq.domain.family import Family, check_family
 from reliq.domain.job import JobId
+from reliq.domain.sealed import Sealer
 from reliq.postgres.enqueue import copy_jobs
 from reliq.postgres.failures import translated
 from reliq.postgres.pool import Connection
@@ -19,13 +20,15 @@ FAMILIES: Final = 1_000
 Fetch = Callable[..., Coroutine[Any, Any, list[Any]]]
 
 
-async def fan_out(connection: Connection, parent: JobId, family: Family) -> int:
+async def fan_out(
+    connection: Connection, parent: JobId, family: Family, sealing: Sealer | None = None
+) -> int:
     """
     Make a job's children in the transaction of `connection`; answer how many were made.
 
     That is 0 where an earlier call has made them: its row in `parents` came with them.
     """
-    payload, then, children = check_family(family), family.then, family.children
+    payload, then, children = check_family(family, sealing), family.then, family.children
     with translated():
         async with connection.transaction():
             is_first = await connection.fetch(
@@ -35,7 +38,7 @@ async def fan_out(connection: Connection, parent: JobId, family: Family) -> int:
             if not is_first:
                 return 0
             for start in range(0, len(children), CHUNK):
-                await copy_jobs(connection, children[start : start + CHUNK], parent)
+                await copy_jobs(connection, children[start : start + CHUNK], sealing, parent)
             if not children:  # nobody's end will ask
                 await connection.fetch(query("end_families").text, [parent])
     return len(children)

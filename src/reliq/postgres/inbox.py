@@ -14,6 +14,7 @@ import asyncpg
 
 from reliq.domain.event import Duplicate, Stored, storable_key
 from reliq.domain.job import EventId
+from reliq.domain.sealed import Sealer
 from reliq.domain.text import storable
 from reliq.errors import StoreError
 from reliq.ports import NewEvent
@@ -50,6 +51,7 @@ class PostgresInbox:
     grouped: asyncpg.Pool | None
     deadline: timedelta
     key_ttl: timedelta
+    sealing: Sealer | None = None
     _groups: Groups = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,7 +66,7 @@ class PostgresInbox:
             event.body,
             None if event.parse_error is None else storable(event.parse_error),
             self.key_ttl,
-            *columns(event.jobs),
+            *columns(event.jobs, self.sealing),
         )
         grouped = None if _may_take_long(event) else self.grouped
         with self._in_time():

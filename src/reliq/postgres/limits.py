@@ -1,6 +1,7 @@
 """What an operator says about queues: limits, pauses, and their end."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -82,6 +83,15 @@ class Limits:
         [row] = await self._fetch("resume", scope, name)
         if not row["resumed"]:
             raise RequestRefused(f"the {scope} {name!r} is not paused: `reliq limits` lists them")
+
+    async def pause_all(self, queues: Sequence[str] | None, *, by: str, reason: str) -> list[str]:
+        """Pause queues, or all that are known; name those that were not paused before."""
+        rows = await self._fetch("pause_queues", queues, by, reason)
+        return [row["name"] for row in rows]
+
+    async def find_running(self, queues: Sequence[str] | None) -> list[Row]:
+        """Count the jobs that run of these queues, or of all, by queue and kind."""
+        return await self._fetch("find_running", queues)
 
     async def show(self) -> list[Row]:
         """List queues with limits or paused, and paused kinds."""

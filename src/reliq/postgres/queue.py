@@ -24,6 +24,7 @@ from reliq.domain.outcome import (
     blames_upstream,
     fingerprint,
 )
+from reliq.domain.sealed import Sealer
 from reliq.errors import LeaseLost, StoreError
 from reliq.ports import Held, Reaped, Reservation, Settled
 from reliq.postgres.enqueue import enqueue_job
@@ -58,7 +59,8 @@ class PostgresQueue:
     `transactions` lends connections to handlers (also for `job.once`), so that however many of them wait for one, a
     claim or a settle does not. `attempts_max` names the kinds this worker knows, each with its policy's bound; no other
     kind is claimed. `alerts` says whether jobs that die make a job of kind `alert`. `ring` is called when
-    an ending has made another job ready. `queues` are all that is claimed of, if there are any.
+    an ending has made another job ready. `queues` are all that is claimed of, if there are any; `sealing` is for the
+    jobs of slots and of families.
     """
 
     pool: asyncpg.Pool
@@ -73,6 +75,7 @@ class PostgresQueue:
     observe: Callable[[StoreError | None], None] = lambda _: None
     ring: Callable[[], None] = lambda: None
     queues: frozenset[str] = frozenset()
+    sealing: Sealer | None = None
     _lanes: Lanes = field(default_factory=Lanes)
     _limited: frozenset[str] = frozenset()
     _paused: frozenset[str] = frozenset()
@@ -224,7 +227,7 @@ class PostgresQueue:
 
     async def fan_out(self, connection: Connection, parent: JobId, family: Family) -> int:
         """Make a job's children in the transaction of `connection`."""
-        return await fan_out(connection, parent, family)
+        return await fan_out(connection, parent, family, self.sealing)
 
     async def end_open_families(self) -> Mapping[JobId, JobId]:
         """Make the final jobs that those who settled the last children did not make."""
@@ -286,12 +289,14 @@ class PostgresQueue:
     async def enqueue_job(self, job: NewJob) -> Enqueued:
         """Put one job into the queue, once per kind and key."""
         with self._observed():
-            return await enqueue_job(self.pool, job, self.key_ttl)
+            return await enqueue_job(self.pool, job, self.key_ttl, sealing=self.sealing)
 
     @asynccontextmanager
-    async def transaction(self, claim: Claim) -> AsyncIterator[Connection]:
+    async def transaction(
+        self, claim: Claim, told: Sequence[str] = ()
+    ) -> AsyncIterator[Connection]:
         """
-        Open a transaction that ends with the fenced settle of `claim`.
+        Open a transaction that ends with the fenced settle of `claim`, with the result `told` by then.
 
         It is rolled back and committed out of reach of cancellation, within the deadline of a
         statement, and the server ends it itself when it idles for longer than half a lease: a
@@ -306,8 +311,10 @@ class PostgresQueue:
                 await connection.execute(_IDLE.format(round(self.lease.total_seconds() * 500)))
             try:
                 yield connection
+                name = "settle_with_result" if told else "settle_succeeded"
+                results = [list(told)] if told else []
                 with translated():
-                    kept = await connection.fetch(query("settle_succeeded").text, *_pairs([claim]))
+                    kept = await connection.fetch(query(name).text, *_pairs([claim]), *results)
                 if not kept:
                     raise LeaseLost(  # noqa: TRY301 - it ends the transaction like any other
                         f"job {claim.job_id} is no longer ours: rolled back"

@@ -29,7 +29,7 @@ ENDS: Final = ("succeeded", "failed", "again", "release", "lease-lost", "cancell
 FOREVER: Final = 2**63 - 1
 """A moment after every `t`."""
 
-_LOAD: Final = frozenset({"deliver", "enqueue", "requeue", "cancel", "release", "heal"})
+_LOAD: Final = frozenset({"deliver", "enqueue", "requeue", "cancel", "rekey", "release", "heal"})
 
 _TO_QUEUED: Final = ("job", "failed", "again", "release", "lease-lost")
 

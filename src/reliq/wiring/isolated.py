@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, BinaryIO, Never
 
@@ -78,7 +78,7 @@ async def _awaited(said: Awaitable[Outcome | None]) -> Outcome | None:
     return await said
 
 
-def _no_transaction() -> AbstractAsyncContextManager[Any]:
+def _no_transaction(_: Sequence[str]) -> AbstractAsyncContextManager[Any]:
     raise RuntimeError("an isolated handler has no job.transaction(): its process settles no job")
 
 

@@ -13,6 +13,7 @@ from reliq.domain.duration import format_duration
 from reliq.domain.redact import scrub
 from reliq.domain.signature import check_secrets
 from reliq.errors import ConfigInvalid
+from reliq.sealing import Sealing
 from reliq.settings import ENV_FILE, PREFIX, Settings, load, read
 
 
@@ -128,7 +129,28 @@ def problems(settings: Settings, app: App) -> list[str]:
         *_secret_problems(settings, app),
         *_need_problems(settings, app),
         *_schedule_problems(settings, app),
+        *_sealing_problems(settings, app),
     ]
+
+
+def sealing(settings: Settings, app: App) -> Sealing | None:
+    """
+    Say how the App's secret fields are sealed; None where no keys are set.
+
+    Raises:
+        ConfigInvalid: the package that does it is not installed.
+
+    """
+    keys = settings.encryption_keys
+    return None if keys is None else Sealing(keys.get_secret_value(), app.secrets)
+
+
+def _sealing_problems(settings: Settings, app: App) -> list[str]:
+    try:
+        sealing(settings, app)
+    except ConfigInvalid as error:
+        return list(error.problems)
+    return []
 
 
 def _secret_problems(settings: Settings, app: App) -> list[str]:

@@ -14,6 +14,7 @@ from reliq.postgres.inbox import GROUP_PATIENCE, PostgresInbox
 from reliq.postgres.listen import Bell
 from reliq.receiver.asgi import make_asgi
 from reliq.settings import Settings
+from reliq.wiring.loading import sealing
 from reliq.wiring.sockets import listening
 from reliq.wiring.stores import database
 
@@ -45,6 +46,7 @@ async def serve(settings: Settings, app: App) -> None:
             grouped=grouped if settings.planner == "pool" else None,  # a pooler keeps no timeout
             deadline=settings.store_deadline,
             key_ttl=settings.keep_keys,
+            sealing=sealing(settings, app),
         )
         asgi = make_asgi(
             app,

@@ -24,6 +24,7 @@ from reliq.postgres.migrate import why_not_current
 from reliq.postgres.pruner import Pruner
 from reliq.postgres.queue import PostgresQueue
 from reliq.settings import Settings
+from reliq.wiring.loading import sealing
 from reliq.wiring.sockets import listening
 from reliq.wiring.stores import database, listening_post
 from reliq.worker.availability import Availability
@@ -82,7 +83,7 @@ class _Process:
     def __init__(self, settings: Settings, app: App, availability: Availability) -> None:
         self.settings, self.app, self.availability = settings, app, availability
         self.name = WorkerName(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
-        self.database = database(settings)
+        self.database, self.sealing = database(settings), sealing(settings, app)
         self.dice = random.Random()  # noqa: S311 - jitter needs no secrecy
         self.hand = Hand(asyncio.get_running_loop(), settings.lease.total_seconds())
         self.wakeup = Wakeup(poll_s=settings.poll.total_seconds(), dice=self.dice)
@@ -153,6 +154,7 @@ class _Process:
             alerts=ALERT_KIND in bounds, alert_window=settings.alert_window,
             observe=self.availability.saw, ring=ring,
             queues=frozenset(name.strip() for name in settings.queues.split(",")) - {""},
+            sealing=self.sealing,
         )  # fmt: skip
 
     def _worker(self, queue: PostgresQueue) -> Worker:
@@ -161,7 +163,7 @@ class _Process:
             app=self.app, queue=queue, hand=self.hand, places=Places(settings.concurrency),
             runner=Runner(
                 app=self.app, queue=queue, time_limit=settings.time_limit,
-                limiter=anyio.CapacityLimiter(math.inf),
+                limiter=anyio.CapacityLimiter(math.inf), sealing=self.sealing,
             ),
             settler=Settler(
                 queue=queue, hand=self.hand, retry_s=settings.poll.total_seconds(), dice=self.dice

@@ -36,9 +36,11 @@ from reliq.domain.outcome import (
 )
 from reliq.domain.payload import PayloadModel
 from reliq.domain.redact import hide
+from reliq.domain.sealed import MARK
 from reliq.domain.text import error_text
 from reliq.errors import LeaseLost
 from reliq.ports import Queue
+from reliq.sealing import Sealing, opened
 from reliq.worker import effects
 from reliq.worker.hand import Attempt, Cut, now_s
 from reliq.worker.isolation import CHILD, run_isolated
@@ -78,6 +80,8 @@ class Runner:
     queue: Queue
     time_limit: timedelta
     limiter: CapacityLimiter
+    sealing: Sealing | None = None
+    """Opens what is sealed in a payload, for the handler and for whoever masks its errors."""
     child: Sequence[str] = CHILD
     """The command that runs an isolated handler."""
     _known: dict[str, "Known"] = field(default_factory=dict)
@@ -124,6 +128,8 @@ class Runner:
 
     async def _ending(self, known: "Known", attempt: Attempt) -> Ending:
         try:
+            if MARK in attempt.claim.payload_json:
+                attempt.claim = opened(attempt.claim, self.sealing)
             if known.is_isolated:
                 return await run_isolated(self.child, attempt, known.limit)
             once = partial(effects.once, self.queue, attempt)
@@ -158,12 +164,12 @@ class Runner:
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self.limiter)
 
     @asynccontextmanager
-    async def _transaction(self, attempt: Attempt) -> AsyncIterator[Any]:
+    async def _transaction(self, attempt: Attempt, told: Sequence[str]) -> AsyncIterator[Any]:
         if attempt.is_settled:
             raise RuntimeError("job.transaction() settles the job: it can be used once an attempt")
         attempt.is_in_transaction = True
         try:
-            async with self.queue.transaction(attempt.claim) as transaction:
+            async with self.queue.transaction(attempt.claim, told) as transaction:
                 yield transaction
                 attempt.is_settling = True
         except BaseException:

@@ -4,9 +4,13 @@
 --   $2  by      text
 --   $3  reason  text
 --
--- Rows are locked in the order of their ids, so that two who cancel the same jobs cannot deadlock.
+-- Groups are locked in the order of their keys, as everybody does, and of each the jobs in that of their
+-- ids, so that two who cancel the same jobs cannot deadlock.
 -- Keeps:   terminal-is-final, cancel-is-final.
 -- Reads:   index jobs_pkey
 -- Returns: id bigint, state text
 select asked.id, reliq.cancel(asked.id, $2, $3) as state
-from (select distinct id from unnest($1::bigint[]) as wanted (id) order by id) as asked;
+from (
+  select wanted.id from (select distinct id from unnest($1::bigint[]) as named (id)) as wanted
+  order by (select j.group_key from reliq.jobs j where j.id = wanted.id) nulls first, wanted.id
+) as asked;

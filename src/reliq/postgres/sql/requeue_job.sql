@@ -8,14 +8,14 @@
 -- In its group it comes last. At most one per dead letter, whoever asks at the same time: the
 -- second gets the first's job. The new job keeps the key that handlers pass on to providers, and
 -- its family. A dead letter that somebody ignored is left alone unless $4; `ignored` then says who
--- did, and why.
+-- did, and why. The letter is locked until the copy is there: no change of keys comes in between.
 -- Keeps:   requeue-once, terminal-is-final.
 -- Reads:   index jobs_pkey, jobs_requeued_from, attempts_ignored
 -- Returns: state text, job_id bigint, fresh boolean, ignored text, group_key text
 with dead as materialized (
   select *, (select ignored_by || ': ' || ignore_reason from reliq.attempts
              where job_id = $1 and ignored_at is not null and not $4::boolean) as ignored
-  from reliq.jobs where id = $1
+  from reliq.jobs where id = $1 for share
 ),
 made as (
   insert into reliq.jobs as j

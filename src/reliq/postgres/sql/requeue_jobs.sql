@@ -9,7 +9,8 @@
 --
 -- As requeue_job: at most one per dead letter. Those that have one, or get one from somebody else
 -- at this moment, are left out, and no row of theirs is locked: that job may be running. Written by their numbers, so that no two callers can deadlock;
--- due in the order of $1, the first in $4, each further one $5 later.
+-- due in the order of $1, the first in $4, each further one $5 later. The letters are locked until the
+-- copies are there: no change of keys comes in between.
 -- Keeps:   requeue-once, terminal-is-final.
 -- Reads:   index jobs_pkey, jobs_requeued_from, attempts_ignored
 -- Returns: id bigint, job_id bigint
@@ -25,6 +26,6 @@ where id = any ($1::bigint[])
        and ($6::boolean
             or not exists (select from reliq.attempts a
                            where a.job_id = jobs.id and a.ignored_at is not null))) is true
-order by id
+order by id for share
 on conflict (requeued_from) where requeued_from is not null do nothing
 returning requeued_from as id, id as job_id;

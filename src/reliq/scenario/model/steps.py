@@ -183,6 +183,10 @@ class Cancel(Strict):
     kind: str | None = None
 
 
+class Rekey(Strict):
+    """An operator who has all that is sealed in the tables sealed anew, with the newest key."""
+
+
 class Do(Strict):
     """The harm: exactly one."""
 
@@ -197,6 +201,7 @@ class Do(Strict):
     enqueue: Enqueue | None = None
     requeue: Requeue | None = None
     cancel: Cancel | None = None
+    rekey: Rekey | None = None
     heal: str | None = None
 
     @model_validator(mode="after")

@@ -71,6 +71,7 @@ class Config(Strict):
     grace: Real = timedelta(seconds=5)
     db_budget: Real = timedelta(seconds=30)
     store_deadline: Real = timedelta(seconds=5)
+    encryption_keys: str = ""
 
 
 class Processes(Strict):

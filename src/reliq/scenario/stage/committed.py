@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 from reliq.scenario.history import Entry
@@ -17,6 +18,13 @@ _ENDED: Final[Mapping[str, str]] = {
 }
 _SLOT: Final = re.compile(r"(\S+)@(\d{4}-\d\d-\d\dT\S+Z)")
 _LIMITS: Final = ("queue", "max_running", "rate", "burst")
+_SEALED: Final = re.compile(r'"\$sealed": "([^":]+):')
+_CLEAR: Final = re.compile(r'"secret": (?!\{"\$sealed"|null)')
+"""A field that the drill calls secret, and whose value can be read."""
+_PAYLOADS: Final = {
+    "jobs": ("job", "id", "payload"),
+    "parents": ("family", "job_id", "then_payload"),
+}
 _NOBODY: Final = Who("", "", "", "", 0, 0)
 
 Said = Iterator[tuple[str, dict[str, Any]]]
@@ -32,9 +40,10 @@ def entries_of(transaction: Transaction, t: int) -> list[Entry]:
     found = []
     for n, part in enumerate(transaction.parts):
         if isinstance(part, Who):
-            who, said = part, _statement(part)
+            who, said = part, chain(_statement(part))
         else:
-            who, said = _who(part, transaction.parts[n + 1 :]), _said(part, attempts)
+            who = _who(part, transaction.parts[n + 1 :])
+            said = chain(_said(part, attempts), _sealed(part))
         for e, fields in said:
             about = {"xid": transaction.xid, "stmt": who.stmt, "db": who.db or transaction.at}
             found.append(Entry(0, t, "wal", who.p, e, {**fields, **about}))
@@ -96,6 +105,17 @@ def _of_ledger(old: Row, new: Row) -> Said:
         yield "effect-reserved", {**about, **was}
     if new.get("done_at") is not None and old.get("done_at") is None:
         yield "effect-done", about
+
+
+def _sealed(change: Change) -> Said:
+    """Tell of a payload with secret fields that was written, beside what else happened."""
+    if change.table not in _PAYLOADS or not change.new:
+        return
+    of, job, column = _PAYLOADS[change.table]
+    text = change.new.get(column) or ""
+    keys, is_clear = ",".join(sorted(set(_SEALED.findall(text)))), bool(_CLEAR.search(text))
+    if text != (change.old or {}).get(column) and (keys or is_clear):
+        yield "sealed", {"job": change.new[job], "of": of, "keys": keys, "clear": is_clear}
 
 
 def _made(job: Row) -> Said:
