@@ -129,7 +129,8 @@ def by_django(dsn: str, jobs: Jobs, end: End) -> list[Enqueued]:
 def by_sql(dsn: str, jobs: Jobs, end: End) -> list[Enqueued]:
     """Any other language."""
     call = """select * from reliq.enqueue(%(kind)s, %(payload)s::jsonb, key => %(key)s,
-        run_in => %(run_in)s, queue => %(queue)s, priority => %(priority)s)"""
+        run_in => %(run_in)s, queue => %(queue)s, priority => %(priority)s,
+        group_key => %(group_key)s, group_running => %(group_running)s)"""
     with psycopg.connect(dsn) as connection:
         answers = [
             enqueue_answer(
@@ -249,6 +250,15 @@ def test_what_a_job_is_arrives_whatever_its_letters_are(door: Door, dsn: str):
     assert ask(dsn, "select run_at - created_at from reliq.jobs") == wish.run_in
 
 
+def test_a_group_and_how_many_of_it_may_run_arrive(door: Door, dsn: str):
+    door(dsn, [NewJob(kind="job", group_key="a", group_running=2)] * 3, "commit")
+
+    assert [(row["group_key"], row["blocked"]) for row in rows(dsn)] == [
+        ("a", False), ("a", False), ("a", True)
+    ]  # fmt: skip
+    assert ask(dsn, "select running from reliq.job_groups") == 2
+
+
 def test_a_job_without_key_is_known_by_its_id(door: Door, dsn: str):
     [answer] = door(dsn, [NewJob(kind="job")], "commit")
 
@@ -265,6 +275,8 @@ BAD = (
     NewJob(kind="job", payload={"at": timedelta(1)}),
     NewJob(kind="job", key="event:370:job:1"),
     NewJob(kind="job", key=17),
+    NewJob(kind="job", group_key="a", group_running=0),
+    NewJob(kind="job", group_running=2),
 )
 NOBODY: Any = None
 """A connection that cannot send anything."""

@@ -77,6 +77,15 @@ async def test_an_event_and_its_jobs_are_one_commit(inbox, pool):
     assert stored["headers"] == '{"content-type": "application/json"}'
 
 
+async def test_a_group_of_an_events_jobs_has_as_many_places_as_they_say(inbox, pool):
+    jobs = [NewJob(kind="a", group_key="g", group_running=2)] * 3
+
+    await inbox.store_event(event(jobs=jobs))
+
+    blocked = await pool.fetch("select blocked from reliq.jobs order by id")
+    assert [row["blocked"] for row in blocked] == [False, False, True]
+
+
 async def test_no_caller_can_take_a_key_that_is_made_up(inbox, pool):
     await inbox.store_event(event(jobs=[NewJob(kind="a:1"), NewJob(kind="a:1")]))
 

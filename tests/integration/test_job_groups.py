@@ -1,4 +1,4 @@
-"""Jobs of one group run one at a time, in order; whatever happens, the group goes on."""
+"""Jobs of one group run one at a time, or a few, in order; whatever happens, the group goes on."""
 
 from datetime import timedelta
 
@@ -22,8 +22,11 @@ def queue(open_queue: OpenQueue) -> PostgresQueue:
     return open_queue(kinds=("job",), alerts=False)
 
 
-async def put(pool: asyncpg.Pool, *groups: str | None) -> list[JobId]:
-    return [(await enqueue(pool, "job", group_key=group)).job_id for group in groups]
+async def put(pool: asyncpg.Pool, *groups: str | None, running: int = 1) -> list[JobId]:
+    return [
+        (await enqueue(pool, "job", group_key=group, group_running=running)).job_id
+        for group in groups
+    ]
 
 
 async def claimed(queue: PostgresQueue, places: int = 10) -> list[JobId]:
@@ -329,3 +332,161 @@ async def test_a_group_that_somebody_is_adding_to_is_not_forgotten(pool, queue):
         await enqueue(connection, "job", group_key="a")
 
         assert await pool.fetchval("select reliq.prune_groups(100)") == 0
+
+
+# Several at one time ----------------------------------------------------------------------------
+
+
+async def test_as_many_of_a_group_run_as_it_may_and_the_next_follows_whichever_ends(pool, queue):
+    first, second, third, fourth, fifth = await put(pool, *"aaaaa", running=3)
+    claims = await queue.claim_jobs(10)
+    assert [claim.job_id for claim in claims] == [first, second, third]
+
+    await end(queue, claims[1])
+
+    assert await claimed(queue) == [fourth]
+    await end(queue, claims[0], buried())
+    assert await claimed(queue) == [fifth]
+
+
+async def test_two_that_end_at_once_are_followed_by_two(pool, queue):
+    *_, third, fourth, _fifth = await put(pool, *"aaaaa", running=2)
+    claims = await queue.claim_jobs(10)
+
+    await queue.settle_jobs([(claim, Succeed()) for claim in claims])
+
+    assert await claimed(queue) == [third, fourth]
+
+
+async def test_one_that_waits_for_its_retry_holds_its_place(pool, queue):
+    first, _second, third = await put(pool, *"aaa", running=2)
+    claims = await queue.claim_jobs(10)
+
+    await end(queue, claims[0], failed(after=60))
+
+    assert await claimed(queue) == []
+    await pool.fetchval("select reliq.cancel($1, 'me')", first)
+    assert await claimed(queue) == [third]
+
+
+async def test_those_that_lose_their_leases_come_back_before_the_next(pool, queue, clock: Clock):
+    first, second, _third = await put(pool, *"aaa", running=2)
+    await queue.claim_jobs(10)
+    await clock.forward(LEASE.total_seconds() + 1)
+
+    await queue.reap_jobs()
+
+    assert await claimed(queue) == [first, second]
+
+
+async def test_the_last_enqueue_says_how_many(pool, queue):
+    one, two, three = await put(pool, *"aaa", running=1)
+    assert await claimed(queue) == [one]
+
+    [four] = await put(pool, "a", running=4)
+
+    assert await claimed(queue) == [two, three, four]
+
+
+async def test_who_holds_a_place_keeps_it_when_the_group_gets_fewer(pool, queue):
+    one, two, three = await put(pool, *"aaa", running=2)
+    [four] = await put(pool, "a", running=1)
+    claims = await queue.claim_jobs(10)
+    assert [claim.job_id for claim in claims] == [one, two]
+
+    await end(queue, claims[0])
+    assert await claimed(queue) == []
+    await end(queue, claims[1])
+
+    [now_third] = await queue.claim_jobs(10)
+    assert now_third.job_id == three
+    await end(queue, now_third)
+    assert await claimed(queue) == [four]
+
+
+async def test_a_duplicate_does_not_say_how_many(pool, queue):
+    await put(pool, *"aa", running=1)
+    await enqueue(pool, "job", key="k")
+
+    await enqueue(pool, "job", key="k", group_key="a", group_running=5)
+
+    assert await pool.fetchval("select running from reliq.job_groups") == 1
+    assert len(await claimed(queue)) == 2  # the head, and the one with a key
+
+
+async def test_promotions_that_were_missed_are_all_made_up_for(pool, queue):
+    first, _second, third, *more = await put(pool, *"aaaaaa", running=3)
+    await claimed(queue)
+    await pool.execute(
+        "update reliq.jobs set state = 'succeeded' where id = any ($1)", [first, third]
+    )
+    assert await claimed(queue) == []
+
+    await queue.follow_up()
+
+    assert await claimed(queue) == more[:2]
+    await queue.follow_up()
+    assert await claimed(queue) == []
+
+
+async def test_a_hundred_enqueues_at_once_leave_as_many_heads_as_may_run(pool, queue):
+    async def ask() -> None:
+        await enqueue(pool, "job", group_key="a", group_running=7)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(100):
+            tasks.start_soon(ask)
+
+    assert len(await claimed(queue, 100)) == 7
+
+
+async def test_settles_at_random_never_leave_more_than_may_run_and_keep_the_order(pool, open_queue):
+    """Three workers, failures: whoever is claimed is among the first three that have not ended."""
+    left = await put(pool, *"a" * 60, running=3)
+    held: set[JobId] = set()
+
+    async def work(n: int) -> None:
+        queue = open_queue(f"w{n}")
+        while left:
+            for claim in await queue.claim_jobs(2):
+                held.add(claim.job_id)
+                assert len(held) <= 3
+                assert claim.job_id in left[:3]
+                if (claim.job_id + claim.attempt) % 3 == 0:
+                    await end(queue, claim, failed())
+                else:
+                    held.discard(claim.job_id)
+                    left.remove(claim.job_id)
+                    await end(queue, claim)
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            for n in range(3):
+                tasks.start_soon(work, n)
+
+
+async def test_a_group_is_not_forgotten_while_any_of_its_heads_is_there(pool, queue):
+    first, second = await put(pool, *"aa", running=2)
+    for claim in await queue.claim_jobs(2):
+        await end(queue, claim)
+    await pool.execute("delete from reliq.jobs where id = $1", second)
+    assert await pool.fetchval("select reliq.prune_groups(100)") == 0
+
+    await pool.execute("delete from reliq.jobs where id = $1", first)
+
+    assert await pool.fetchval("select reliq.prune_groups(100)") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("group_key => 'a', group_running => 0", "not 0"),
+        ("group_key => 'a', group_running => 1001", "not 1001"),
+        ("group_key => 'a', group_running => null", "not <NULL>"),
+        ("group_running => 2", "not 2"),
+    ],
+)
+async def test_the_sql_function_refuses_in_words_how_many(pool, arguments, said):
+    text = f"how many of a group_key may run at one time, 1 to 1000, {said}"
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=text):
+        await pool.fetch(f"select reliq.enqueue('job', {arguments})")

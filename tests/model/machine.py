@@ -187,7 +187,7 @@ class QueueMachine(RuleBasedStateMachine):
             "store_event", "form", key, {}, b"", None, KEY_TTL,
             [job.kind for job in jobs], [job.payload for job in jobs], [job.key for job in jobs],
             [job.run_in for job in jobs], [job.queue for job in jobs],
-            [job.priority for job in jobs], [None for _ in jobs],
+            [job.priority for job in jobs], [None for _ in jobs], [1 for _ in jobs],
             expected=[self.model.store_event("form", key, KEY_TTL, jobs)],
         )  # fmt: skip
 
@@ -206,7 +206,7 @@ class QueueMachine(RuleBasedStateMachine):
         if job.key is None:
             self.call("insert_job", *what, *when, expected=expected)
         else:
-            self.call("enqueue_job", *what, job.key, *when, KEY_TTL, None, expected=expected)
+            self.call("enqueue_job", *what, job.key, *when, KEY_TTL, None, 1, expected=expected)
 
     # A worker at work.
 

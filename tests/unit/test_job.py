@@ -14,6 +14,14 @@ def test_a_key_that_reliq_makes_up_itself_is_refused_in_words(key: str):
 
 
 @pytest.mark.parametrize(
+    ("group", "running"), [("a", 0), ("a", -1), ("a", 1_001), (None, 2), ("a", 2.5), ("a", None)]
+)
+def test_how_many_of_a_group_may_run_is_refused_where_it_makes_no_sense(group, running):
+    with pytest.raises(ValueError, match=r"group_running"):
+        check_job(NewJob(kind="demo", group_key=group, group_running=running))
+
+
+@pytest.mark.parametrize(
     ("kind", "key"),
     [
         ("demo", None),

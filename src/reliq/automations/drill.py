@@ -5,7 +5,7 @@ Chosen with `RELIQ_APP=reliq.automations.drill:app`, never the default. Whoever 
 source can make it call any address: not for production.
 
 A delivery is `{"id": "evt-1", "jobs": [{"kind": "drill.call", "payload": {"url": "http://…"}}]}`;
-a job may name a `group` and a `queue`.
+a job may name a `group`, how many of it may be `running`, and a `queue`.
 
 | kind             | payload          | does                                                     |
 |------------------|------------------|----------------------------------------------------------|
@@ -148,7 +148,7 @@ def route(delivery: Delivery) -> Sequence[NewJob]:
 def _wished(job: Payload) -> NewJob:
     return NewJob(
         kind=job["kind"], payload=job.get("payload", {}), group_key=job.get("group"),
-        queue=job.get("queue"), key=job.get("key"),
+        group_running=job.get("running", 1), queue=job.get("queue"), key=job.get("key"),
     )  # fmt: skip
 
 

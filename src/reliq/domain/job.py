@@ -49,6 +49,9 @@ NAME_BYTES_MAX: Final = 200
 
 GROUP_BYTES_MAX: Final = 512
 
+GROUP_RUNNING_MAX: Final = 1_000
+"""The heads of a group stand in one row, and are looked up at every end of one."""
+
 RUN_IN_MAX: Final = timedelta(days=3_660)
 """The longest delay; a typing error, where it is longer."""
 
@@ -76,8 +79,8 @@ class NewJob:
     default), and must not be of the form that reliq makes up for events' jobs of that kind,
     `event:<number>:<kind>:…`; `run_in` is the delay from now, by the database's clock. `queue`
     and `priority` are those of the kind's policy where the App is known (`App.checked`), and else
-    the defaults. Jobs of one `group_key` run one at a time, in the order they were enqueued in,
-    also while the first waits for a retry.
+    the defaults. Of the jobs of one `group_key` no more than `group_running` run, or wait for a retry,
+    at one time; they start in the order they were enqueued in. The number given last counts.
     """
 
     kind: str
@@ -87,6 +90,7 @@ class NewJob:
     queue: str | None = None
     priority: int | None = None
     group_key: str | None = None
+    group_running: int = 1
 
     @property
     def lane(self) -> tuple[str, int]:
@@ -104,6 +108,7 @@ _TYPES: Final[tuple[tuple[str, tuple[type, ...]], ...]] = (
     ("queue", (str, NoneType)),
     ("priority", (int, NoneType)),
     ("group_key", (str, NoneType)),
+    ("group_running", (int,)),
 )
 
 
@@ -141,11 +146,8 @@ def check_job(job: object, sealing: Sealer | None = None) -> str:
                 f"the {name} of a job is 1 to {NAME_BYTES_MAX} bytes of plain text, "
                 f"not {text[:NAME_BYTES_MAX]!r}"
             )
-    if job.group_key is not None and not is_name(job.group_key, GROUP_BYTES_MAX):
-        raise ValueError(
-            f"the group_key of a job is 1 to {GROUP_BYTES_MAX} bytes of plain text, "
-            f"not {job.group_key[:NAME_BYTES_MAX]!r}"
-        )
+    if job.group_key is not None or job.group_running != 1:
+        _check_group(job)
     if job.key is not None and _is_made_up(job.key, job.kind):
         raise ValueError(
             f"the key {job.key[:NAME_BYTES_MAX]!r} is of the form that reliq makes up for jobs of "
@@ -159,6 +161,19 @@ def check_job(job: object, sealing: Sealer | None = None) -> str:
     is_plain = isinstance(job.payload, dict | Mapping)
     stored = storable_json(job.payload if is_plain else plain(job.payload))
     return stored if sealing is None else sealing.seal(stored)
+
+
+def _check_group(job: NewJob) -> None:
+    if job.group_key is not None and not is_name(job.group_key, GROUP_BYTES_MAX):
+        raise ValueError(
+            f"the group_key of a job is 1 to {GROUP_BYTES_MAX} bytes of plain text, "
+            f"not {job.group_key[:NAME_BYTES_MAX]!r}"
+        )
+    if not 1 <= job.group_running <= (GROUP_RUNNING_MAX if job.group_key else 1):
+        raise ValueError(
+            "group_running is how many of a group_key may run at one time, "
+            f"1 to {GROUP_RUNNING_MAX}, not {job.group_running} of {job.group_key!r}"
+        )
 
 
 def _is_made_up(key: str, kind: str) -> bool:

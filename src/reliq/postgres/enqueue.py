@@ -55,6 +55,7 @@ async def enqueue(
     queue: str = QUEUE_DEFAULT,
     priority: int = PRIORITY_DEFAULT,
     group_key: str | None = None,
+    group_running: int = 1,
     sealing: Sealer | None = None,
 ) -> Enqueued:
     """
@@ -63,9 +64,10 @@ async def enqueue(
     Inside a transaction of the caller the job exists exactly if that transaction commits;
     outside it commits at once. With a `key` there is one job of this kind and key for as
     long as keys are kept, and the answer to every later call is `DuplicateOf`; a key of more
-    than 512 bytes is kept as its SHA-256. Jobs of one `group_key` run one at a time and in order;
-    the group is locked until the caller's transaction ends. `sealing` (a `reliq.Sealing`) encrypts the
-    payload's secret fields. What Postgres cannot store in a payload's texts (NUL,
+    than 512 bytes is kept as its SHA-256. Jobs of one `group_key` run one at a time, or as many as
+    the last `group_running` said, and start in order; the group is locked until the caller's
+    transaction ends. `sealing` (a `reliq.Sealing`) encrypts the payload's secret fields. What
+    Postgres cannot store in a payload's texts (NUL,
     lone surrogates) becomes U+FFFD.
 
     Raises:
@@ -75,7 +77,7 @@ async def enqueue(
     """
     job = NewJob(
         kind=kind, payload={} if payload is None else payload, key=key, run_in=run_in,
-        queue=queue, priority=priority, group_key=group_key,
+        queue=queue, priority=priority, group_key=group_key, group_running=group_running,
     )  # fmt: skip
     return await enqueue_job(connection, job, sealing=sealing)
 
@@ -92,7 +94,7 @@ async def enqueue_job(
         else:
             text, key = query("enqueue_job").text, _key(job)
             row = await connection.fetchrow(
-                text, job.kind, payload, key, *when, key_ttl, job.group_key
+                text, job.kind, payload, key, *when, key_ttl, job.group_key, job.group_running
             )
     return _answer(row)
 
@@ -109,8 +111,8 @@ def enqueue_statement(
         ValueError: the payload is not JSON, or kind, key, queue, priority or delay make no sense.
 
     """
-    payload = check_job(job, sealing)
-    values = (job.kind, payload, _key(job), job.run_in, *job.lane, KEY_TTL, job.group_key)
+    payload, group = check_job(job, sealing), (job.group_key, job.group_running)
+    values = (job.kind, payload, _key(job), job.run_in, *job.lane, KEY_TTL, *group)
     names = (name for name, _ in query("enqueue_job").parameters)
     return _enqueue_text(style), dict(zip(names, values, strict=True))
 
@@ -228,7 +230,7 @@ def columns(jobs: Sequence[NewJob], sealing: Sealer | None = None) -> tuple[list
     """
     Turn jobs into the arrays the statements take.
 
-    These are kinds, payloads, keys, delays, queues, priorities and groups.
+    These are kinds, payloads, keys, delays, queues, priorities, groups and how many of each may run.
 
     Raises:
         ValueError: a job's payload is not JSON, or its kind, priority or delay make no sense.
@@ -244,6 +246,7 @@ def columns(jobs: Sequence[NewJob], sealing: Sealer | None = None) -> tuple[list
         [queue for queue, _ in lanes],
         [priority for _, priority in lanes],
         [job.group_key for job in jobs],
+        [job.group_running for job in jobs],
     )
 
 

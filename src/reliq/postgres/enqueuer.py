@@ -36,10 +36,13 @@ class Enqueuer:
         run_in: timedelta = timedelta(0),
         queue: str = QUEUE_DEFAULT,
         priority: int = PRIORITY_DEFAULT,
+        group_key: str | None = None,
+        group_running: int = 1,
     ) -> Enqueued:
         """Put one job into the queue; arguments, answer and errors as of `reliq.enqueue`."""
         answer = await enqueue(
             self.pool, kind, payload, key=key, run_in=run_in, queue=queue, priority=priority,
+            group_key=group_key, group_running=group_running,
             sealing=self.sealing,
         )  # fmt: skip
         self.bell.ring()

@@ -1,11 +1,12 @@
--- 0002_groups: jobs of one group run one at a time, in the order they were enqueued in.
+-- 0002_groups: jobs of one group run one at a time, or a few, in the order they were enqueued in.
 -- phase: expand
 
--- The head is the job that all others of its group wait for, until it has ended: whether it has
--- is read from its own row. Null where the group never had one.
+-- The heads are the jobs that all others of their group wait for, `running` of them at most, until
+-- they have ended: whether one has is read from its own row. The number is that of the last enqueue.
 create table reliq.job_groups (
-  key  text primary key,
-  head bigint
+  key     text primary key,
+  heads   bigint[] not null default '{}',
+  running int not null default 1 check (running between 1 and 1000)
 ) with (
   fillfactor = 50,
   autovacuum_vacuum_scale_factor = 0,
@@ -13,48 +14,56 @@ create table reliq.job_groups (
   autovacuum_vacuum_cost_delay = 0
 );
 
--- Queued behind the head of its group: out of the index that claims read, so that however many
+-- Queued behind the heads of its group: out of the index that claims read, so that however many
 -- wait, no claim walks over them.
 alter table reliq.jobs
   add column blocked boolean not null default false,
   add check (not blocked or (state = 'queued' and not ready and group_key is not null)) not valid;
 create index jobs_blocked on reliq.jobs (group_key, id) where blocked;
 
--- Make the next job of each group its head, where the head has ended; returns how many.
+-- Make the next jobs of each group its heads, where heads have ended; returns how many jobs.
 --
 -- May be repeated at will. The rows of the groups are locked first, in their order, and what
 -- stands in the jobs is read after that, by a statement of its own: who enqueues holds the same
 -- lock until its commit, so that either it sees that the head has ended, or is seen here.
-create function reliq.advance_groups(keys text[]) returns bigint language plpgsql
+-- `places` is how many heads the groups may have from now on; null: as many as before.
+create function reliq.advance_groups(keys text[], places int default null) returns bigint
+  language plpgsql
 as $$
 declare
   advanced bigint;
 begin
-  insert into reliq.job_groups (key)
-  select distinct wanted.key from unnest(keys) as wanted (key) order by wanted.key
-  on conflict (key) do update set key = excluded.key;
-  with next as materialized (
-    select g.key,
-           (select j.id from reliq.jobs j where j.blocked and j.group_key = g.key
-            order by j.group_key, j.id limit 1) as id
+  insert into reliq.job_groups as g (key, running)
+  select distinct wanted.key, coalesce(places, 1) from unnest(keys) as wanted (key)
+  order by wanted.key
+  on conflict (key) do update set running = places where g.running <> places;   -- or only locks
+  with live as materialized (
+    select g.key, g.running,
+           array(select h.id from unnest(g.heads) as h (id)
+                 where (select j.state in ('queued', 'running') from reliq.jobs j where j.id = h.id)
+                ) as heads
     from reliq.job_groups g
-    where g.key = any (keys)   -- a scalar: an old plan of an anti-join would walk all jobs
-      and (select j.state in ('queued', 'running') from reliq.jobs j where j.id = g.head)
-          is not true
+    where g.key = any (keys)   -- scalars: an old plan of a join would walk all jobs
+  ),
+  next as materialized (
+    select live.key, live.heads,
+           array(select j.id from reliq.jobs j where j.blocked and j.group_key = live.key
+                 order by j.group_key, j.id limit live.running - cardinality(live.heads)) as ids
+    from live where live.running > cardinality(live.heads)
   ),
   headed as (
-    update reliq.job_groups g set head = next.id
-    from next where g.key = next.key and next.id is not null
+    update reliq.job_groups g set heads = next.heads || next.ids
+    from next where g.key = next.key and next.ids <> '{}'
   )
   update reliq.jobs set
     blocked = false, ready = true, run_at = greatest(run_at, reliq.now())
-  where id = any (array(select id from next where id is not null));
+  where id = any (array(select unnest(next.ids) from next));
   get diagnostics advanced = row_count;
   return advanced;
 end
 $$;
 
--- Forget up to `most` groups whose head is gone and behind whom nobody waits; returns how many.
+-- Forget up to `most` groups whose heads are gone and behind whom nobody waits; returns how many.
 -- Looked at again once they are locked: a job may have been put into one meanwhile.
 create function reliq.prune_groups(most bigint) returns bigint language plpgsql
 as $$
@@ -64,12 +73,12 @@ declare
 begin
   idle := array(
     select g.key from reliq.job_groups g
-    where (select true from reliq.jobs j where j.id = g.head) is not true
+    where (select true from reliq.jobs j where j.id = any (g.heads) limit 1) is not true
       and (select true from reliq.jobs j where j.blocked and j.group_key = g.key limit 1) is not true
     order by g.key limit most for update skip locked);
   delete from reliq.job_groups g
   where g.key = any (idle)
-    and (select true from reliq.jobs j where j.id = g.head) is not true
+    and (select true from reliq.jobs j where j.id = any (g.heads) limit 1) is not true
     and (select true from reliq.jobs j where j.blocked and j.group_key = g.key limit 1) is not true;
   get diagnostics pruned = row_count;
   return pruned;
@@ -89,6 +98,7 @@ create function reliq.enqueue(
   key_ttl   interval default '35 days',
   event_id  bigint   default null,
   group_key text     default null,
+  group_running int  default 1,
   out job_id    bigint,
   out duplicate boolean
 )
@@ -111,6 +121,11 @@ begin
   if octet_length(enqueue.group_key) not between 1 and 512 then
     raise exception 'reliq.enqueue: the group_key of a job has 1 to 512 bytes, not %',
       octet_length(enqueue.group_key) using errcode = '22023';
+  end if;
+  if enqueue.group_running between 1 and 1000 is not true
+      or enqueue.group_running > 1 and enqueue.group_key is null then
+    raise exception 'reliq.enqueue: group_running is how many of a group_key may run at one time, '
+      '1 to 1000, not %', enqueue.group_running using errcode = '22023';
   end if;
   if enqueue.event_id is null and enqueue.kind || ':' = left(
       substring(enqueue.key from '^event:[0-9]+:(.*)$'), length(enqueue.kind) + 1) then
@@ -167,7 +182,7 @@ begin
           coalesce(enqueue.queue, 'default'), coalesce(enqueue.priority, 5), enqueue.event_id,
           enqueue.group_key, enqueue.group_key is null, enqueue.group_key is not null);
   if enqueue.group_key is not null then
-    perform reliq.advance_groups(array[enqueue.group_key]);
+    perform reliq.advance_groups(array[enqueue.group_key], enqueue.group_running);
   end if;
 end
 $$;

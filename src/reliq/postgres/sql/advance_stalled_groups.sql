@@ -1,4 +1,4 @@
--- advance_stalled_groups: do so for groups whose head ended and whose worker died right then.
+-- advance_stalled_groups: do so for groups of which a head ended and its worker died right then.
 --
 -- Skips from group to group along the index of those who wait; locks only what stalls.
 -- Keeps:   group-in-order.
@@ -16,9 +16,10 @@ with recursive waiting as (
 ),
 stalled as materialized (
   select w.group_key from waiting w
-  where (select j.state in ('queued', 'running') from reliq.jobs j
-         where j.id = (select g.head from reliq.job_groups g where g.key = w.group_key))
-        is not true
+  where (select g.running <= (
+           select count(*) from unnest(g.heads) as h (id)
+           where (select j.state in ('queued', 'running') from reliq.jobs j where j.id = h.id))
+         from reliq.job_groups g where g.key = w.group_key) is not true
 )
 select case when exists (select from stalled)
             then reliq.advance_groups(array(select group_key from stalled)) else 0 end as advanced;

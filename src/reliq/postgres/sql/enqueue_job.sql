@@ -8,8 +8,9 @@
 --   $6  priority  integer
 --   $7  key_ttl   interval
 --   $8  group_key text
+--   $9  group_running integer
 --
 -- Reads:   index job_keys_pkey
 -- Returns: job_id bigint, duplicate boolean
 select job_id, duplicate
-from reliq.enqueue($1, $2, $3, $4, $5, $6, $7, null, $8);
+from reliq.enqueue($1, $2, $3, $4, $5, $6, $7, null, $8, $9);

@@ -13,6 +13,7 @@
 --   $11  queues      text[]
 --   $12  priorities  smallint[]
 --   $13  group_keys  text[]
+--   $14  groups_running integer[]
 --
 -- Always one row, also for a duplicate that races the first insert: the insert of the key
 -- decides, and its conflict returns the holder. A job without a key of its own gets one made
@@ -52,13 +53,13 @@ made as materialized (
   cross join lateral (
     select w.*, row_number() over (partition by w.kind, w.key is null order by w.ord) as place
     from unnest($7::text[], $8::jsonb[], $9::text[], $10::interval[], $11::text[],
-                $12::smallint[], $13::text[])
-      with ordinality as w (kind, payload, key, run_in, queue, priority, group_key, ord)
+                $12::smallint[], $13::text[], $14::int[])
+      with ordinality as w (kind, payload, key, run_in, queue, priority, group_key, group_running, ord)
     order by w.group_key nulls first, w.ord
   ) as w
   cross join lateral reliq.enqueue(
     w.kind, w.payload, coalesce(w.key, 'event:' || e.id || ':' || w.kind || ':' || w.place),
-    w.run_in, w.queue, w.priority, $6, e.id, w.group_key
+    w.run_in, w.queue, w.priority, $6, e.id, w.group_key, w.group_running
   ) as job
 )
 select event_id, true as duplicate, 0::bigint as jobs from seen

@@ -76,8 +76,8 @@ def _said(change: Change, attempts: Mapping[tuple[int, int], Row]) -> Said:
             )
         case "effects", "insert":
             yield "effect", {"job": new["job_id"], "key": new["key"], "attempt": new["attempt"]}
-        case "limits", "insert" | "update":
-            yield from _limited({name: new.get(name) for name in _LIMITS}, old, new)
+        case "limits" | "job_groups", "insert" | "update":
+            yield from _limited(change.table, old, new)
         case "pauses", "insert" | "delete":
             row = new or old
             what = "pause" if change.op == "insert" else "resume"
@@ -126,7 +126,12 @@ def _made(job: Row) -> Said:
         yield "slot", {"job": job["id"], "schedule": slot[1], "at": microseconds(slot[2])}
 
 
-def _limited(limit: dict[str, Any], old: Row, new: Row) -> Said:
+def _limited(table: str, old: Row, new: Row) -> Said:
+    if table == "job_groups":
+        if old.get("running") != new["running"]:
+            yield "group", {"group_key": new["key"], "running": new["running"]}
+        return
+    limit = {name: new.get(name) for name in _LIMITS}
     if any(old.get(name) != value for name, value in limit.items()):
         yield "limit", {**limit, "rate": None if limit["rate"] is None else float(limit["rate"])}
     if old.get("open_until") != new.get("open_until"):

@@ -22,8 +22,8 @@ Row = Mapping[str, Any]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CHANGE: Final = re.compile(
-    r"table (?:reliq|drill)\.(jobs|events|attempts|limits|pauses|parents|effects|effect_keys): "
-    r"(INSERT|UPDATE|DELETE):(.*)",
+    r"table (?:reliq|drill)\.(jobs|events|attempts|job_groups|limits|pauses|parents|effects|"
+    r"effect_keys): (INSERT|UPDATE|DELETE):(.*)",
     re.DOTALL,
 )
 """Other tables are bookkeeping, of the product or of ours."""
@@ -35,7 +35,7 @@ _MESSAGE: Final = re.compile(
     r"message: transactional: 1 prefix: who, sz: \d+ content:(.*)", re.DOTALL
 )
 _COMMIT: Final = re.compile(r"COMMIT (\d+) \(at ([^)]+)\)")
-_COLUMN: Final = re.compile(r"\"?(\w+)\"?\[([^\]]+?)(?:\[\])?\]:('(?:[^']|'')*'|[^ ]+)")
+_COLUMN: Final = re.compile(r"\"?(\w+)\"?\[([^\]]+?(?:\[\])?)\]:('(?:[^']|'')*'|[^ ]+)")
 _NUMBERS: Final = frozenset({"bigint", "integer", "smallint"})
 
 
