@@ -59,12 +59,19 @@ class Effects(Queue):
 class EffectMoves(Player):
     """Calls of them."""
 
-    @rule(tick=ticks, pick=numbers, key=keys, finishes=st.booleans())
-    def once(self, tick: timedelta, pick: int, key: str, *, finishes: bool) -> None:
+    @rule(
+        tick=ticks,
+        pick=numbers,
+        key=keys,
+        then=st.sampled_from(("it is done", "it is left", "the job ends")),
+    )
+    def once(self, tick: timedelta, pick: int, key: str, then: str) -> None:
         self.model.now += tick
         [held] = self.leases_of([pick])
         self.reserve_effect(key, held)
-        if finishes:
+        if then == "the job ends":
+            self.settle_succeeded([held])
+        if then != "it is left":
             self.finish_effect(key, held)
 
     @rule(pick=numbers, key=keys, by_another=st.booleans(), finishes=st.booleans())

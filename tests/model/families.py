@@ -189,8 +189,10 @@ class FamilyMoves(Player):
 
     @rule(
         n=st.integers(1, 3),
-        ends=st.lists(st.sampled_from(("succeeds", "dies", "retries")), min_size=3, max_size=3),
-        on_failure=st.sampled_from(("hold", "continue")),
+        ends=st.lists(
+            st.sampled_from(("dies", "succeeds", "retries", "dies")), min_size=3, max_size=3
+        ),
+        on_failure=st.sampled_from(("hold", "continue", "hold")),
         then=st.sampled_from(FINALS),
         again=st.booleans(),
         dies=dying,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from tests.model.model import Queue
-from tests.model.player import ERRORS, KINDS, LEASE, SECOND, Player, dying, ids, ticks
+from tests.model.player import ERRORS, KINDS, LEASE, SECOND, Player, ids, ticks
 from tests.model.rows import Held, Job, Limit, Pause, Place, Position
 from tests.model.wishes import Back, Wish
 
@@ -22,12 +22,13 @@ LIMITED = ("slow", 5)
 
 limits = st.sampled_from(
     [
-        Limit(queue="slow", max_running=2),
-        Limit(queue="slow", max_running=1),
+        Limit(queue="slow", max_running=2, opens_after=4, open_for=SECOND),
+        Limit(queue="slow", max_running=1, opens_after=3, open_for=SECOND),
         Limit(queue="slow", max_running=0),
-        Limit(queue="slow", rate=0.5, burst=3, open_for=SECOND),
+        Limit(queue="slow", rate=0.5, burst=3, opens_after=4, open_for=SECOND),
         Limit(queue="slow", opens_after=1, open_for=SECOND),
         Limit(queue="slow", opens_after=2, open_for=SECOND),
+        Limit(queue="slow", opens_after=2, open_for=LEASE),
         Limit(queue="slow", max_running=2, rate=2.0, burst=4, opens_after=2, open_for=LEASE),
         Limit(queue="default", max_running=5, opens_after=3, open_for=SECOND),
     ]
@@ -164,12 +165,11 @@ class LimitMoves(Player):
 
     @rule(
         limit=limits,
-        first=st.sampled_from(("fails", "fails", "succeeds", "falls silent", "goes on")),
+        first=st.sampled_from(("fails", "fails", "fails", "falls silent", "goes on")),
         then=st.sampled_from(("fails", "succeeds", "falls silent", "goes on")),
-        rounds=st.integers(1, 3),
-        dies=dying,
+        rounds=st.integers(2, 3),
     )
-    def press(self, limit: Limit, first: str, then: str, rounds: int, *, dies: bool) -> None:
+    def press(self, limit: Limit, first: str, then: str, rounds: int) -> None:
         """More comes to a queue than its limits allow, and not all goes well."""
         self.set_limit(limit)
         for n in range(rounds):
@@ -181,7 +181,7 @@ class LimitMoves(Player):
             held = [(job.id, job.fence) for job in self.running() if job.queue == "slow"]
             if how == "fails":
                 back = Back(after=SECOND, ended="failed", error=ERRORS[0])
-                self.settle_queued(dict.fromkeys(held, back), dies=dies)
+                self.settle_queued(dict.fromkeys(held, back))
             elif how == "succeeds":
-                self.settle_succeeded(held, dies=dies)
+                self.settle_succeeded(held)
             self.model.now += LEASE if how == "falls silent" else min(limit.open_for, LEASE)

@@ -129,12 +129,14 @@ class QueueMachine(GroupMoves, LimitMoves, FamilyMoves, EffectMoves, DeskMoves):
             cursors=self.cursors if behind else {},
         )  # fmt: skip
 
-    @rule(tick=ticks, picks=picks, unwanted=st.booleans())
-    def renew(self, tick: timedelta, picks: list[int], *, unwanted: bool) -> None:
-        self.model.now += tick
+    @rule(tick=ticks, picks=picks, before=st.sampled_from(("nothing", "a cancel", "a settle")))
+    def renew(self, tick: timedelta, picks: list[int], before: str) -> None:
         held = self.leases_of(picks)
-        if unwanted:
-            self.cancel_jobs([job_id for job_id, _ in held[:1]], "ann")
+        if before == "a cancel":
+            self.cancel_jobs([job_id for job_id, _ in held], "ann")
+        elif before == "a settle":
+            self.settle_succeeded(held[:1])
+        self.model.now += tick
         kept = self.model.renew_leases(held, LEASE)
         self.call("renew_leases", *pairs(held), LEASE, expected=kept)
         self.call("find_cancelled", *pairs(held), expected=ids(self.model.find_cancelled(held)))
@@ -144,7 +146,7 @@ class QueueMachine(GroupMoves, LimitMoves, FamilyMoves, EffectMoves, DeskMoves):
         [held] = self.leases_of([pick])
         self.isolate_job(held)
 
-    @rule(tick=ticks, picks=picks, tells=st.booleans(), dies=dying)
+    @rule(tick=ticks, picks=picks, tells=st.sampled_from((False, False, True)), dies=dying)
     def succeed(self, tick: timedelta, picks: list[int], *, tells: bool, dies: bool) -> None:
         self.model.now += tick
         held = self.leases_of(picks)
@@ -191,7 +193,7 @@ class QueueMachine(GroupMoves, LimitMoves, FamilyMoves, EffectMoves, DeskMoves):
 
     @rule(worker=workers, picks=picks, unwanted=st.booleans())
     def hand_back_unheard(self, worker: str, picks: list[int], *, unwanted: bool) -> None:
-        heard = self.leases_of(picks)
+        heard = self.leases_of([0, *picks])
         if unwanted:
             self.cancel_jobs([job.id for job in self.running()], "ann")
         back = self.model.hand_back_unheard(worker, heard)
