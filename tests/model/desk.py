@@ -11,8 +11,7 @@ from datetime import timedelta
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from tests.model.model import Queue
-from tests.model.player import (
+from tests.model.draws import (
     ALERT_WINDOW,
     ERRORS,
     KEY_TTL,
@@ -20,12 +19,12 @@ from tests.model.player import (
     MOST,
     NOTHING,
     SECOND,
-    Player,
-    ids,
     numbers,
     picks,
     ticks,
-)  # fmt: skip
+)
+from tests.model.model import Queue
+from tests.model.player import Player, ids
 from tests.model.rows import Attempt, Job
 
 FOR_EVER = ALERT_WINDOW * 1_000

@@ -10,8 +10,9 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from tests.model.draws import numbers, ticks
 from tests.model.model import Queue
-from tests.model.player import Player, numbers, ticks
+from tests.model.player import Player
 from tests.model.rows import Effect, Held
 
 keys = st.sampled_from(("x", "y", "z"))

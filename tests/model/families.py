@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from tests.model.draws import ERRORS, KINDS, NOTHING, SECOND, dying, numbers
 from tests.model.model import ALERT_KEY_TTL, Queue
-from tests.model.player import ERRORS, KINDS, NOTHING, SECOND, Player, dying, numbers
+from tests.model.player import Player
 from tests.model.rows import Held, Job, Parent
 from tests.model.wishes import Back, Burial, Wish
 
@@ -170,22 +171,18 @@ class FamilyMoves(Player):
             expected=is_first,
         )  # fmt: skip
         if is_first and n:
-            found = self.reserve(1) + self.reserve(gap) + self.reserve(n - 1)
+            found = self.model.reserve_jobs(n + gap)
+            self.call("reserve_jobs", n + gap, expected=found)
+            numbers = [job_id for job_id, _ in found]
             wishes = [Wish(kind="job", payload={"n": n}) for n in range(n)]
             children = self.model.copy_children(
-                parent, zip([*found[:1], *found[1 + gap :]], wishes, strict=True)
+                parent, zip([*numbers[:1], *numbers[1 + gap :]], wishes, strict=True)
             )
             records = [tuple(getattr(job, name) for name in CHILDREN) for job in children]
             self.database.copy("jobs", CHILDREN, records)
         elif is_first:
             self.end_families([parent])
         self.settle_succeeded([held], dies=dies)
-
-    def reserve(self, jobs: int) -> list[int]:
-        expected = self.model.reserve_jobs(jobs)
-        if jobs:
-            self.call("reserve_jobs", jobs, expected=expected)
-        return [job_id for job_id, _ in expected]
 
     @rule(
         n=st.integers(1, 3),

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from tests.model.player import ERRORS, KINDS, SECOND, Player, dying
+from tests.model.draws import ERRORS, KINDS, SECOND, dying
+from tests.model.player import Player
 from tests.model.rows import Group, Job, Rows
 from tests.model.wishes import Back, Burial, Wish
 

@@ -18,30 +18,30 @@ from reliq.domain.slots import Schedule, due_slots
 from reliq.domain.when import Every
 from tests.model.database import Database
 from tests.model.desk import Desk, DeskMoves
-from tests.model.effects import EffectMoves, Effects
-from tests.model.families import Families, FamilyMoves
-from tests.model.groups import GroupMoves
-from tests.model.limits import LimitMoves, Limits
-from tests.model.player import (
+from tests.model.draws import (
     ALERT_WINDOW,
     ERRORS,
     KEY_TTL,
     KINDS,
     LEASE,
     MOMENT,
+    NOTHING,
     SECOND,
     START,
     backs,
     burials,
     dying,
-    ids,
     numbers,
-    pairs,
     picks,
     ticks,
     wishes,
     workers,
-)  # fmt: skip
+)
+from tests.model.effects import EffectMoves, Effects
+from tests.model.families import Families, FamilyMoves
+from tests.model.groups import GroupMoves
+from tests.model.limits import LimitMoves, Limits
+from tests.model.player import ids, pairs
 from tests.model.wishes import Back, Burial, Wish, columns
 
 OVERLAP = timedelta(seconds=10)
@@ -77,11 +77,16 @@ class QueueMachine(GroupMoves, LimitMoves, FamilyMoves, EffectMoves, DeskMoves):
         tick=ticks,
         key=st.sampled_from((None, "a", "b")),
         jobs=st.lists(wishes, max_size=3),
-        again=st.booleans(),
+        again=st.sampled_from((None, NOTHING, KEY_TTL)),
     )
-    def receive(self, tick: timedelta, key: str | None, jobs: list[Wish], *, again: bool) -> None:
+    def receive(
+        self, tick: timedelta, key: str | None, jobs: list[Wish], again: timedelta | None
+    ) -> None:
+        """A delivery comes, and perhaps once more, while its key is kept or right after."""
         self.model.now += tick
-        for _ in range(1 + again):
+        self.store_event(key, jobs)
+        if again is not None:
+            self.model.now += again
             self.store_event(key, jobs)
 
     def store_event(self, key: str | None, jobs: list[Wish]) -> None:
@@ -129,9 +134,13 @@ class QueueMachine(GroupMoves, LimitMoves, FamilyMoves, EffectMoves, DeskMoves):
             cursors=self.cursors if behind else {},
         )  # fmt: skip
 
-    @rule(tick=ticks, picks=picks, before=st.sampled_from(("nothing", "a cancel", "a settle")))
+    @rule(
+        tick=st.sampled_from((MOMENT, SECOND, LEASE - MOMENT, LEASE)),
+        picks=picks,
+        before=st.sampled_from(("nothing", "a cancel", "a cancel", "a settle")),
+    )
     def renew(self, tick: timedelta, picks: list[int], before: str) -> None:
-        held = self.leases_of(picks)
+        held = self.leases_of([0, *picks])
         if before == "a cancel":
             self.cancel_jobs([job_id for job_id, _ in held], "ann")
         elif before == "a settle":
@@ -146,7 +155,7 @@ class QueueMachine(GroupMoves, LimitMoves, FamilyMoves, EffectMoves, DeskMoves):
         [held] = self.leases_of([pick])
         self.isolate_job(held)
 
-    @rule(tick=ticks, picks=picks, tells=st.sampled_from((False, False, True)), dies=dying)
+    @rule(tick=ticks, picks=picks, tells=st.booleans(), dies=dying)
     def succeed(self, tick: timedelta, picks: list[int], *, tells: bool, dies: bool) -> None:
         self.model.now += tick
         held = self.leases_of(picks)
