@@ -25,13 +25,18 @@ FENCE = (
 """Parameters stay in use: Postgres refuses one whose type nothing tells."""
 
 TABLES = "0001_first_tables"
+GROUPS = "0002_groups"
+EFFECTS = "0005_effect_keys"
 CANCEL = "0006_cancel"
+LIMITS = "0007_limits"
+FAMILIES = "0008_families"
 
 MUTANTS: Mapping[str, tuple[Change, ...]] = {
     # Whoever comes late with an old lease is let in.
     "success is written without the fence": (Change("settle_succeeded", *FENCE),),
     "a retry is written without the fence": (Change("settle_queued", *FENCE),),
     "a burial is written without the fence": (Change("settle_dead", *FENCE),),
+    "a result is written without the fence": (Change("settle_with_result", *FENCE),),
     "a lease is renewed without the fence": (Change("renew_leases", *FENCE),),
     "a job is isolated without the fence": (
         Change("isolate_job", "where id = $1 and fence = $2 and", "where id = $1 and $2 > 0 and"),
@@ -154,13 +159,89 @@ MUTANTS: Mapping[str, tuple[Change, ...]] = {
         ),
     ),
     "a job's key does not keep a second job away": (
-        Change("0002_groups", "duplicate := holder <> new_id;", "duplicate := false;"),
+        Change(GROUPS, "duplicate := holder <> new_id;", "duplicate := false;"),
     ),
     "an event is stored without its jobs": (
         Change("store_event", "nulls first, w.ord\n  ) as w", "nulls first, w.ord limit 0\n  ) as w"),
     ),
     "an error raises no alert": (
         Change("settle_dead", "case when $8::boolean and", "case when not $8::boolean and"),
+    ),
+    # Groups.
+    "a group goes on while its head waits for a retry": (
+        Change(GROUPS, "j.state in ('queued', 'running')", "j.state = 'running'"),
+    ),
+    "a group has more heads than places": (
+        Change(GROUPS, "limit live.running - cardinality(live.heads)", "limit live.running"),
+    ),
+    "a group whose worker died in between stands still": (
+        Change("advance_stalled_groups", "then reliq.advance_groups(array(select group_key from stalled))", "then 0"),
+    ),
+    "a cancelled head holds up its group": (
+        Change(CANCEL, "if found_state = 'cancelled' and group_of", "if false and group_of"),
+    ),
+    "a dead letter made anew overtakes its group": (
+        Change("requeue_job", "$2, $3, group_key is null, group_key is not null", "$2, $3, true, false"),
+    ),
+    "a group is forgotten while its head runs": (
+        Change(
+            GROUPS,
+            "where (select true from reliq.jobs j where j.id = any (g.heads) limit 1) is not true\n      and",
+            "where",
+        ),
+        Change(
+            GROUPS,
+            "any (idle)\n    and (select true from reliq.jobs j where j.id = any (g.heads) limit 1) is not true\n",
+            "any (idle)\n",
+        ),
+    ),
+    # Limits and pauses.
+    "a lease that has ended fills a place": (Change(LIMITS, " and j.lease_until > reliq.now()"),),
+    "whoever comes probes an open breaker": (
+        Change(LIMITS, 'or reliq.holds("limit".probe_id, "limit".probe_fence)\n'),
+    ),
+    "a token is spent twice": (
+        Change(LIMITS, "now_free.tokens - (select count(*) from taken)", "now_free.tokens"),
+    ),
+    "a success leaves failures in a row": (
+        Change("note_endings", "when told.successes > 0 then 0", "when told.successes > 0 then l.failures"),
+    ),
+    "a paused queue is claimed": (Change("find_lanes", "p.scope = 'queue' and", "false and"),),
+    "a paused kind is claimed": (Change("find_lanes", "p.scope = 'kind'", "false"),),
+    # Families.
+    "a family ends while a child waits": (
+        Change(FAMILIES, "j.state in ('queued', 'running')", "j.state = 'running'"),
+    ),
+    "a family ends twice": (
+        Change("end_families", "= any ($1::bigint[]) and (p.finished_at is null) is true", "= any ($1::bigint[])"),
+        Change("end_families", "    and (finished_at is null) is true\n"),
+    ),
+    "a dead child that was made anew still holds its family": (
+        Change(
+            FAMILIES,
+            "\n            and (select anew.id from reliq.jobs anew where anew.requeued_from = j.id) is null)",
+            ")",
+        ),
+    ),
+    # Effects.
+    "an effect is reserved without the fence": (
+        Change(EFFECTS, "and j.fence = reserve_effect.fence\n"),
+    ),
+    "an effect is done by who has ended": (
+        Change("finish_effect", "and state = 'running' for share", "for share"),
+    ),
+    "a dead holder is still at its effect": (
+        Change(EFFECTS, "j.id = held.job_id and j.fence = held.fence and", "j.id = held.job_id and"),
+    ),
+    # What a person decides, and what is old.
+    "an ignored dead letter is made anew with the others": (
+        Change("requeue_jobs", "a.job_id = jobs.id and a.ignored_at is not null", "false"),
+    ),
+    "who ignores a dead letter last is remembered": (
+        Change("ignore_jobs", "\n    and ignored_at is null"),
+    ),
+    "what was made of a dead letter is forgotten before it": (
+        Change("prune_jobs", "letter.id = walk.requeued_from", "false"),
     ),
 }  # fmt: skip
 
