@@ -1,6 +1,8 @@
 """
 Two versions of reliq on one schema: expand and contract, under load.
 
+What the old one leaves to others, the next of a group and the last of a family, a new one's beat does.
+
 The old one is the code of the commit before the second migration, out of the repository's history,
 with the packages that are installed now.
 """
