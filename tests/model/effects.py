@@ -15,7 +15,7 @@ from tests.model.model import Queue
 from tests.model.player import Player
 from tests.model.rows import Effect, Held
 
-keys = st.sampled_from(("x", "y", "z"))
+keys = st.sampled_from("uvwxyz")
 
 
 class Effects(Queue):
@@ -68,17 +68,17 @@ class EffectMoves(Player):
     )
     def once(self, tick: timedelta, pick: int, key: str, then: str) -> None:
         self.model.now += tick
-        [held] = self.leases_of([pick])
+        held = self.live_lease(pick) if then == "the job ends" else self.leases_of([pick])[0]
         self.reserve_effect(key, held)
         if then == "the job ends":
             self.settle_succeeded([held])
         if then != "it is left":
             self.finish_effect(key, held)
 
-    @rule(pick=numbers, key=keys, by_another=st.booleans(), finishes=st.booleans())
-    def die_at_it(self, pick: int, key: str, *, by_another: bool, finishes: bool) -> None:
+    @rule(pick=numbers, by_another=st.booleans(), finishes=st.booleans())
+    def die_at_it(self, pick: int, *, by_another: bool, finishes: bool) -> None:
         """A worker falls silent after it has reserved; its job or another one finds that, and it is back."""
-        [held] = self.leases_of([pick])
+        key, held = f"new {len(self.leases)}", self.live_lease(pick)
         self.reserve_effect(key, held)
         self.lose_leases()
         takers = [

@@ -154,10 +154,7 @@ class FamilyMoves(Player):
         self, pick: int, n: int, gap: int, on_failure: str, then: Wish, *, dies: bool
     ) -> None:
         """A job that runs makes children, and has succeeded."""
-        self.leases_of([0])  # something runs
-        running = self.running()
-        job = running[pick % len(running)]
-        self.make_children((job.id, job.fence), n, gap, on_failure, then, dies=dies)
+        self.make_children(self.live_lease(pick), n, gap, on_failure, then, dies=dies)
 
     def make_children(
         self, held: Held, n: int, gap: int, on_failure: str, then: Wish, *, dies: bool
@@ -173,10 +170,10 @@ class FamilyMoves(Player):
         if is_first and n:
             found = self.model.reserve_jobs(n + gap)
             self.call("reserve_jobs", n + gap, expected=found)
-            numbers = [job_id for job_id, _ in found]
+            taken = [job_id for job_id, _ in found]
             wishes = [Wish(kind="job", payload={"n": n}) for n in range(n)]
             children = self.model.copy_children(
-                parent, zip([*numbers[:1], *numbers[1 + gap :]], wishes, strict=True)
+                parent, zip([*taken[:1], *taken[1 + gap :]], wishes, strict=True)
             )
             records = [tuple(getattr(job, name) for name in CHILDREN) for job in children]
             self.database.copy("jobs", CHILDREN, records)
@@ -198,9 +195,9 @@ class FamilyMoves(Player):
         self, n: int, ends: Sequence[str], on_failure: str, then: Wish, *, again: bool, dies: bool
     ) -> None:
         """Children come to their end one after the other; the dead ones are made anew, perhaps."""
-        self.leases_of([0])
-        [parent, *_] = self.running()
-        self.make_children((parent.id, parent.fence), n, 0, on_failure, then, dies=dies)
+        held = self.live_lease(0)
+        parent = self.model.jobs[held[0]]
+        self.make_children(held, n, 0, on_failure, then, dies=dies)
         self.claim_due(8, "w1", KINDS[0])
         for job, end in zip(self.running_children(parent), ends, strict=False):
             held = (job.id, job.fence)

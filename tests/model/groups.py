@@ -56,6 +56,9 @@ class Groups(Rows):
         return [head for head in group.heads if head in self.jobs and self.jobs[head].is_open]
 
 
+WAYS = ("fails", "succeeds", "dies of it", "is cancelled", "dies of it", "falls silent")
+
+
 class GroupMoves(Player):
     """Calls of them."""
 
@@ -63,7 +66,7 @@ class GroupMoves(Player):
         running=st.integers(1, 2),
         jobs=st.integers(2, 4),
         rounds=st.integers(1, 3),
-        how=st.sampled_from(("fails", "succeeds", "dies of it", "is cancelled", "falls silent")),
+        how=st.sampled_from(WAYS),
         dies=dying,
     )
     def stand_in_line(self, running: int, jobs: int, rounds: int, how: str, *, dies: bool) -> None:
@@ -73,7 +76,7 @@ class GroupMoves(Player):
         for _ in range(rounds):
             if how == "is cancelled":
                 self.cancel_jobs([job.id for job in self.line() if job.ready], "ann")
-            self.claim_due(4, "w1", KINDS[0])
+            self.claim_due(8, "w1", KINDS[0])
             self.end([job for job in self.line() if job.is_running], how, dies=dies)
             self.model.now += SECOND
         if dies:

@@ -107,6 +107,11 @@ class Player(RuleBasedStateMachine):
             chosen.setdefault(job_id, fence)
         return list(chosen.items())
 
+    def live_lease(self, pick: int) -> Held:
+        """Choose one of the held ones."""
+        [held] = self.leases_of([pick * len(POOLS)])
+        return held
+
     def claim_something(self) -> None:
         """Have jobs run, whatever limits there are: a worker may not have heard of them yet."""
         if not any(job.ready and job.run_at <= self.model.now for job in self.jobs()):
@@ -249,7 +254,7 @@ class Player(RuleBasedStateMachine):
 
     def follow_up(self) -> None:
         """On a beat: what workers who died did not do for their groups."""
-        if self.model.job_groups:
+        if any(job.group_key is not None for job in self.jobs()):
             advanced = self.model.advance_stalled_groups()
             self.call("advance_stalled_groups", expected=[(advanced,)])
 

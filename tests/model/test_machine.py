@@ -21,7 +21,7 @@ PARTS = 10
 STEPS = 20_000 // PARTS
 
 SEEDS = int(os.getenv("RELIQ_MODEL_SEEDS", "1"))
-CALLS_MAX = 3_000
+CALLS_MAX = 4_000
 """Within so many calls a mutant is found out."""
 
 GAME = settings(
