@@ -81,8 +81,8 @@ class Inbox(Protocol):
 class Queue(Protocol):
     """What claims and settles; the kinds and policies of the App are the adapter's own."""
 
-    async def claim_jobs(self, places: int) -> Sequence[Claim]:
-        """Lease at most `places` due jobs to this worker."""
+    async def claim_jobs(self, places: int, rooms: Mapping[str, int]) -> Sequence[Claim]:
+        """Lease at most `places` due jobs to this worker, of a queue in `rooms` so many at most."""
         ...
 
     async def settle_jobs(self, settlements: Sequence[tuple[Claim, Settlement]]) -> Settled:

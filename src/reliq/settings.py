@@ -27,6 +27,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from reliq.domain.duration import format_duration, parse_duration
 from reliq.domain.keep import Keep, Keeps
+from reliq.domain.lanes import read_queues
 from reliq.domain.retry import RetryPolicy
 
 PREFIX: Final = "RELIQ_"
@@ -64,6 +65,11 @@ def _address(value: SecretStr) -> SecretStr:
     return value
 
 
+def _queues(value: str) -> str:
+    read_queues(value)
+    return value
+
+
 Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
 Address = Annotated[SecretStr, AfterValidator(_address)]
 
@@ -93,7 +99,9 @@ class Settings(BaseSettings):
     )
 
     concurrency: int = Field(200, ge=1, le=10_000, description="jobs a worker runs at once")
-    queues: str = Field("", description="what a worker claims of, comma-separated; empty: all")
+    queues: Annotated[str, AfterValidator(_queues)] = Field(
+        "", description="what a worker claims of, as urgent,default,reports:20; empty: all"
+    )
     transactions: int = Field(
         10, ge=1, le=1_000, description="connections for the jobs that write in job.transaction()"
     )

@@ -153,17 +153,25 @@ async def test_a_batch_ten_times_as_large_asks_for_no_more_pages(
 async def test_a_claim_costs_the_same_beside_two_million_jobs(
     meter: Meter, queue: PostgresQueue, open_queue: OpenQueue, full_copy: str
 ):
-    """12.3 pages a job against 10.3 alone: their primary key is one level deeper, asked twice."""
+    """
+    12.3 pages a job against 10.3 alone: their primary key is one level deeper, asked twice.
+
+    Of them a million wait for their time, and 100,000 behind the heads of 10,000 groups.
+    """
     await fill(meter.connection, 0)
     await meter.connection.execute("vacuum analyze")
     async with connected(full_copy) as connection:
+        waiting = "select count(*) from reliq.jobs where ready"
+        behind = "select count(*), count(distinct group_key) from reliq.jobs where blocked"
+        assert await connection.fetchval(waiting) >= 1_000_000
+        assert tuple(await connection.fetchrow(behind)) == (100_000, 10_000)
         beside = Meter(connection)
         for place in (queue, open_queue(pool=beside)):
             for _ in range(10):
                 assert len(await place.claim_jobs(100)) == 100
 
     alone, full = meter.take("claim_jobs").pages_each, beside.take("claim_jobs").pages_each
-    assert full <= 1.25 * alone
+    assert full <= 1.2 * alone, (full, alone)
 
 
 async def test_a_claim_behind_its_cursor_does_not_walk_what_an_old_snapshot_keeps(

@@ -36,10 +36,10 @@ async def put(pool: asyncpg.Pool, count: int, queue: str = "crm", priority: int 
         await enqueue(pool, "job", queue=queue, priority=priority)
 
 
-async def fresh(queue: PostgresQueue, places: int = 100) -> list[Claim]:
+async def fresh(queue: PostgresQueue, places: int = 100, **rooms: int) -> list[Claim]:
     """Claim with eyes as fresh as a second makes them."""
     queue._lanes_found_at = float("-inf")
-    return list(await queue.claim_jobs(places))
+    return list(await queue.claim_jobs(places, rooms))
 
 
 async def done(queue: PostgresQueue, *claims: Claim) -> None:
@@ -266,6 +266,43 @@ async def test_a_worker_claims_of_its_queues_only(pool, open_queue):
     await put(pool, 1, "bulk")
 
     assert [claim.queue for claim in await fresh(queue)] == ["crm"]
+
+
+async def test_a_claim_takes_no_more_of_a_queue_than_it_has_room_for(pool, queue):
+    """Of all its lanes together, also where others stand between them."""
+    await put(pool, 2, "slow", priority=0)
+    await put(pool, 5, "slow", priority=9)
+    await put(pool, 5, "quick", priority=5)
+    await put(pool, 5, "other", priority=5)
+
+    claims = await fresh(queue, slow=3)
+
+    assert Counter(claim.queue for claim in claims) == {"slow": 3, "quick": 5, "other": 5}
+    assert await fresh(queue, slow=0) == []
+    assert len(await fresh(queue, slow=1)) == 1
+
+
+async def test_room_and_limit_of_a_queue_hold_both(pool, queue, limits):
+    await limits.impose("crm", Limit(running=3))
+    await put(pool, 10)
+
+    first = await fresh(queue, crm=2)
+    second = await fresh(queue, crm=5)
+
+    assert (len(first), len(second)) == (2, 1)
+
+
+async def test_an_end_under_a_limit_wakes_who_wants_its_place(pool, open_queue, limits):
+    """Else the next would start at the next poll: four at a time, a second apart."""
+    rung = []
+    queue = open_queue(ring=lambda: rung.append(1))
+    await limits.impose("crm", Limit(running=1))
+    await put(pool, 2)
+    [claim] = await fresh(queue)
+
+    await done(queue, claim)
+
+    assert rung == [1]
 
 
 async def test_a_limit_that_is_lifted_limits_nothing(pool, queue, limits):

@@ -427,6 +427,33 @@ async def test_a_second_signal_hands_back_at_once(pool, seen: Seen, start: Start
 # The database away ------------------------------------------------------------------------------
 
 
+async def test_slow_work_leaves_places_for_the_rest(pool, seen: Seen, start: StartCommand):
+    for _ in range(4):
+        await enqueue(pool, "slow", {"seconds": 1}, queue="reports")
+    worker = start("worker", "--queues", "default,reports:2", concurrency="4")
+    await seen.wait_for("began", 2)
+    await enqueue(pool, "quick")
+    await seen.wait_for("ran")
+    await seen.at_rest()
+
+    running = most = 0
+    for row in await seen.notes():
+        running += {"began": 1, "ended": -1}.get(row["what"], 0)
+        most = max(most, running)
+    assert most == 2
+    assert [row["what"] for row in await seen.notes()][:3] == ["began", "began", "ran"]
+    worker.send(signal.SIGTERM)
+    assert await worker.exit_code() == 0
+
+
+@pytest.mark.parametrize("queues", ["default,reports:0", "reports:x", "reports,reports:2"])
+async def test_queues_that_make_no_sense_stop_the_start(start: StartCommand, queues):
+    worker = start("worker", "--queues", queues)
+
+    assert await worker.exit_code() == 2
+    assert f"RELIQ_QUEUES={queues} is wrong: " in worker.log
+
+
 async def test_a_worker_outlives_an_outage_and_its_readiness_tells(
     start: StartCommand, template: str
 ):

@@ -3,6 +3,7 @@
 import asyncio
 import math
 import random
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -40,8 +41,8 @@ class LosesReplies:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queue, name)
 
-    async def claim_jobs(self, places: int) -> Sequence[Claim]:
-        claims = await self._queue.claim_jobs(places)
+    async def claim_jobs(self, *asked: Any) -> Sequence[Claim]:
+        claims = await self._queue.claim_jobs(*asked)
         self._lose("claim", claims)
         return claims
 
@@ -160,6 +161,28 @@ async def test_suspects_that_could_not_be_given_back_are_not_held_for_ever(
     assert await pool.fetchval("select max(attempt) from reliq.jobs") == 1
 
 
+async def test_slow_work_fills_its_own_places_only_and_each_at_once(pool, open_queue: OpenQueue):
+    """The poll is an hour: who waited for one of its own places was woken when it was free."""
+    running, most = Counter[str](), Counter[str]()
+
+    async def run(job: Job) -> None:
+        queue = job.payload["queue"]
+        running[queue] += 1
+        most[queue] = max(most[queue], running[queue])
+        await anyio.sleep(0.01)
+        running[queue] -= 1
+
+    for queue in ["slow"] * 12 + ["quick"] * 3:
+        await enqueue(pool, "job", {"queue": queue}, queue=queue)
+    worker = new_worker(open_queue(kinds=("job",)), App(handlers={"job": run}))
+    worker.places = Places(5, {"slow": 2})
+    worker.wakeup.poll_s = 3_600
+
+    await run_until_all_succeeded(pool, worker)
+
+    assert most == {"slow": 2, "quick": 3}
+
+
 async def test_a_full_worker_claims_for_several_free_places_at_once(pool, open_queue: OpenQueue):
     """Its handlers end one by one; a claim for each would cost the server more than the job."""
     asked: list[int] = []
@@ -169,8 +192,8 @@ async def test_a_full_worker_claims_for_several_free_places_at_once(pool, open_q
         def __getattr__(self, name: str) -> Any:
             return getattr(queue, name)
 
-        async def claim_jobs(self, places: int) -> Sequence[Claim]:
-            claims = await queue.claim_jobs(places)
+        async def claim_jobs(self, places: int, rooms: Any) -> Sequence[Claim]:
+            claims = await queue.claim_jobs(places, rooms)
             asked.extend([places] * bool(claims))
             return claims
 

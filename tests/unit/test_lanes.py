@@ -1,11 +1,13 @@
 """Where the next claim reads: urgent lanes first, behind the cursor, often enough from the head."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reliq.domain.lanes import HEAD, HEAD_EVERY_S, Lane, Lanes, Position
+from reliq.domain.lanes import HEAD, HEAD_EVERY_S, Lane, Lanes, Position, read_queues
 
 NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
 
@@ -85,3 +87,35 @@ def test_a_known_lane_keeps_its_cursor_and_a_new_one_starts_at_its_head():
     lanes.discover([old, new])
 
     assert lanes.order(0.0) == [(old, Position(NOON, 7)), (new, HEAD)]
+
+
+@pytest.mark.parametrize(
+    ("text", "queues"),
+    [
+        ("", {}),
+        (" , ", {}),
+        ("urgent", {"urgent": None}),
+        ("urgent, default ,reports:20", {"urgent": None, "default": None, "reports": 20}),
+        ("tenant:7:3", {"tenant:7": 3}),
+    ],
+)
+def test_the_queues_of_a_worker_are_read(text, queues):
+    assert read_queues(text) == queues
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("reports:0", "'reports:0': write reports:20 for a queue that takes 20 places"),
+        ("a,reports:x", "'reports:x': write"),
+        ("reports:-1", "'reports:-1': write"),
+        ("reports:²", "'reports:²': write"),
+        ("reports:", "'reports:': write"),
+        (":5", "':5': write"),
+        ("a,b,a", "the queue 'a' is named twice"),
+        ("a:5,a", "the queue 'a' is named twice"),
+    ],
+)
+def test_queues_that_make_no_sense_are_refused_in_words(text, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        read_queues(text)

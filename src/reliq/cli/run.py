@@ -40,7 +40,7 @@ def worker(
     app: AppOption = None,
     concurrency: Annotated[int | None, typer.Option(help="Jobs to run at once.")] = None,
     queues: Annotated[
-        str | None, typer.Option(help="Claim of these only, as urgent,default.")
+        str | None, typer.Option(help="Claim of these only, as urgent,default,reports:20.")
     ] = None,
     health_port: Annotated[
         int | None, typer.Option(help="Serve /health and /ready on this port.")

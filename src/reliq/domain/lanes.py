@@ -16,6 +16,28 @@ from typing import Final, NamedTuple
 HEAD_EVERY_S: Final = 1.0
 
 
+def read_queues(text: str) -> dict[str, int | None]:
+    """
+    Read `urgent,default,reports:20`: what a worker claims of, and how many places it may fill.
+
+    Raises:
+        ValueError: a queue is named twice, or its places are no number of 1 and more.
+
+    """
+    queues: dict[str, int | None] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, colon, places = part.rpartition(":")
+        if colon and not (name and places.isascii() and places.isdecimal() and int(places) > 0):
+            raise ValueError(
+                f"{part!r}: write reports:20 for a queue that takes 20 places of a worker at most, "
+                "1 or more, and reports for one that may take them all"
+            )
+        if (queue := name or part) in queues:
+            raise ValueError(f"the queue {queue!r} is named twice: once is enough")
+        queues[queue] = int(places) if colon else None
+    return queues
+
+
 class Lane(NamedTuple):
     """One range of the index of due jobs."""
 

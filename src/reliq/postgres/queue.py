@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
+from types import MappingProxyType
+from typing import Final
 
 import anyio
 import asyncpg
@@ -46,6 +48,8 @@ _COLUMNS = itemgetter(
 
 _IDLE = "set local idle_in_transaction_session_timeout = {}"
 
+NO_BOUNDS: Final[Mapping[str, int]] = MappingProxyType({})
+
 LANES_EVERY_S = 1.0
 """A new (queue, priority) is found after at most this long; by an idle worker at once."""
 
@@ -58,7 +62,7 @@ class PostgresQueue:
     `transactions` lends connections to handlers (also for `job.once`), so that however many of them wait for one, a
     claim or a settle does not. `attempts_max` names the kinds this worker knows, each with its policy's bound; no other
     kind is claimed. `alerts` says whether jobs that die make a job of kind `alert`. `ring` is called when
-    an ending has made another job ready. `queues` are all that is claimed of, if there are any.
+    an ending has made another job ready, or room for one. `queues` are all that is claimed of, if there are any.
     """
 
     pool: asyncpg.Pool
@@ -78,8 +82,14 @@ class PostgresQueue:
     _paused: frozenset[str] = frozenset()
     _lanes_found_at: float = float("-inf")
 
-    async def claim_jobs(self, places: int) -> Sequence[Claim]:
-        """Lease at most `places` due jobs, behind the cursors or from the heads."""
+    async def claim_jobs(
+        self, places: int, rooms: Mapping[str, int] = NO_BOUNDS
+    ) -> Sequence[Claim]:
+        """
+        Lease at most `places` due jobs, behind the cursors or from the heads.
+
+        Of a queue that is in `rooms` no more than it says there.
+        """
         now = anyio.current_time()
         if now - self._lanes_found_at >= LANES_EVERY_S:
             await self._find_lanes(now)
@@ -88,9 +98,13 @@ class PostgresQueue:
             self._lanes_found_at = float("-inf")
             return []
         rows: list[asyncpg.Record] = []
-        for queue, lanes in groupby(order, key=self._limited_queue):
-            if places > len(rows):
-                rows += await self._claim(places - len(rows), queue, list(lanes))
+        apart = self._limited.union(rooms)
+        for queue, lanes in groupby(
+            order, key=lambda at: at[0].queue if at[0].queue in apart else ""
+        ):
+            taken = sum(row["queue"] == queue for row in rows) if queue in rooms else 0
+            if (most := min(places - len(rows), rooms.get(queue, places) - taken)) > 0:
+                rows += await self._claim(most, list(lanes), is_limited=queue in self._limited)
         rows.sort(key=itemgetter("priority", "run_at", "id"))
         newest = {(row["queue"], row["priority"]): row for row in rows}
         for lane, row in newest.items():
@@ -100,21 +114,17 @@ class PostgresQueue:
             self._lanes_found_at = float("-inf")
         return [_claim(row) for row in rows]
 
-    def _limited_queue(self, place: tuple[Lane, Position]) -> str | None:
-        queue = place[0].queue
-        return queue if queue in self._limited else None
-
     async def _claim(
-        self, places: int, limited: str | None, lanes: Sequence[tuple[Lane, Position]]
+        self, places: int, lanes: Sequence[tuple[Lane, Position]], *, is_limited: bool
     ) -> list[asyncpg.Record]:
-        """Claim from neighbouring lanes: of one queue that has limits, or of any without."""
+        """Claim from neighbouring lanes: of one queue that has limits or bounds, or of any without."""
         kinds = {kind: most for kind, most in self.attempts_max.items() if kind not in self._paused}
         return await self._fetch(
-            "claim_jobs" if limited is None else "claim_limited_jobs",
+            "claim_limited_jobs" if is_limited else "claim_jobs",
             places,
             self.lease,
             self.worker,
-            limited or [lane.queue for lane, _ in lanes],
+            lanes[0][0].queue if is_limited else [lane.queue for lane, _ in lanes],
             [lane.priority for lane, _ in lanes],
             [position.run_at for _, position in lanes],
             [position.job_id for _, position in lanes],
@@ -203,10 +213,13 @@ class PostgresQueue:
 
     async def _tell_breakers(self, settlements: Iterable[tuple[Claim, Settlement]]) -> None:
         """Say of limited queues which attempts failed; what no upstream is to blame for is left."""
+        ended = [(claim, what) for claim, what in settlements if claim.queue in self._limited]
+        if ended:
+            self.ring()  # what comes short for want of a place need not wait for the poll
         told = [
             (claim.queue, *claim.held, blamed)
-            for claim, what in settlements
-            if claim.queue in self._limited and (blamed := blames_upstream(what)) is not None
+            for claim, what in ended
+            if (blamed := blames_upstream(what)) is not None
         ]
         if told:
             with suppress(StoreError):

@@ -18,6 +18,7 @@ import structlog
 
 from reliq.app import ALERT_KIND, App
 from reliq.domain.job import WorkerName
+from reliq.domain.lanes import read_queues
 from reliq.errors import SchemaMismatch, StoreUnavailable
 from reliq.postgres.listen import listen
 from reliq.postgres.migrate import why_not_current
@@ -152,13 +153,14 @@ class _Process:
             deadline=settings.statement_deadline, key_ttl=settings.keep_keys,
             alerts=ALERT_KIND in bounds, alert_window=settings.alert_window,
             observe=self.availability.saw, ring=ring,
-            queues=frozenset(name.strip() for name in settings.queues.split(",")) - {""},
+            queues=frozenset(read_queues(settings.queues)),
         )  # fmt: skip
 
     def _worker(self, queue: PostgresQueue) -> Worker:
-        settings = self.settings
+        settings, queues = self.settings, read_queues(self.settings.queues)
+        rooms = {queue: places for queue, places in queues.items() if places is not None}
         return Worker(
-            app=self.app, queue=queue, hand=self.hand, places=Places(settings.concurrency),
+            app=self.app, queue=queue, hand=self.hand, places=Places(settings.concurrency, rooms),
             runner=Runner(
                 app=self.app, queue=queue, time_limit=settings.time_limit,
                 limiter=anyio.CapacityLimiter(math.inf),

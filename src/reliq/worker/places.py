@@ -1,6 +1,6 @@
 """The places of a worker: how many jobs it may run at once, and how many it runs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
@@ -17,10 +17,12 @@ class Places:
 
     A place is `taken` for as long as its code runs; the attempt is `running` until it has
     ended. The two differ for a plain function beyond its time limit: its attempt is over, and
-    its thread cannot be stopped.
+    its thread cannot be stopped. `rooms` are the places that jobs of some queues may still take,
+    where that is fewer than all.
     """
 
     total: int
+    rooms: dict[str, int] = field(default_factory=dict)
     taken: int = 0
     running: int = 0
     _changed: anyio.Event | None = None
@@ -31,19 +33,23 @@ class Places:
         """How many jobs may be claimed now."""
         return self.total - self.taken
 
-    def enter(self) -> None:
+    def enter(self, queue: str) -> None:
         """Take a place for an attempt."""
         self.taken += 1
         self.running += 1
+        if queue in self.rooms:
+            self.rooms[queue] -= 1
 
     def end(self) -> None:
         """Note that an attempt is over."""
         self.running -= 1
         self._change()
 
-    def leave(self) -> None:
+    def leave(self, queue: str) -> None:
         """Give a place back."""
         self.taken -= 1
+        if queue in self.rooms:
+            self.rooms[queue] += 1
         self._change()
 
     def _change(self) -> None:

@@ -94,7 +94,7 @@ class Worker:
                 if self._in_doubt:
                     await self._hand_back_unheard()
                     asked_at_s = now_s()
-                claims = await self.queue.claim_jobs(asked)
+                claims = await self.queue.claim_jobs(asked, self.places.rooms)
             except StoreError:
                 self._in_doubt = True  # the claim may have happened, and its answer was lost
                 await self.wakeup.next(or_when=self.stop)
@@ -113,7 +113,7 @@ class Worker:
             await self._run_alone(suspects, crew)
 
     def _start(self, attempt: Attempt, crew: Crew) -> None:
-        self.places.enter()
+        self.places.enter(attempt.claim.queue)
         crew.start(attempt)
 
     async def _run_alone(self, suspects: Sequence[Attempt], crew: Crew) -> None:
@@ -166,7 +166,9 @@ class Worker:
                     abandoned(attempt)
                 await attempt.thread_ended.wait()
         finally:
-            self.places.leave()
+            self.places.leave(queue := attempt.claim.queue)
+            if queue in self.places.rooms:
+                self.wakeup.ring()  # a claim may have come short for want of this place
         return is_fit
 
     def _settle(self, attempt: Attempt, ending: Ending) -> None:

@@ -13,6 +13,7 @@ from reliq.bench.measures import (
     ingest,
     latency,
     limit,
+    limits,
     memory,
     snapshot,
 )
@@ -23,5 +24,5 @@ Play = Callable[[Arena, int], AsyncIterator[Sample]]
 MEASURES: Final[dict[str, Play]] = {
     "enqueue": enqueue.play, "drain": drain.play, "latency": latency.play,
     "backlog": backlog.play, "snapshot": snapshot.play, "ingest": ingest.play,
-    "limit": limit.play, "batch": batch.play, "idle": idle.play, "memory": memory.play,
+    "limit": limit.play, "limits": limits.play, "batch": batch.play, "idle": idle.play, "memory": memory.play,
 }  # fmt: skip

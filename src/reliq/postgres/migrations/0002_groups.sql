@@ -39,11 +39,10 @@ begin
   on conflict (key) do update set running = places where g.running <> places;   -- or only locks
   with live as materialized (
     select g.key, g.running,
-           array(select h.id from unnest(g.heads) as h (id)
-                 where (select j.state in ('queued', 'running') from reliq.jobs j where j.id = h.id)
-                ) as heads
+           array(select j.id from reliq.jobs j   -- an old plan of a join would walk all jobs
+                 where j.id = any (g.heads) and j.state in ('queued', 'running')) as heads
     from reliq.job_groups g
-    where g.key = any (keys)   -- scalars: an old plan of a join would walk all jobs
+    where g.key = any (keys)
   ),
   next as materialized (
     select live.key, live.heads,
@@ -144,8 +143,9 @@ begin
     raise exception 'reliq.enqueue: run_in is a delay from now, not %', enqueue.run_in
       using errcode = '22023';
   end if;
-  if enqueue.group_key is not null then
-    perform reliq.advance_groups(array[enqueue.group_key]);
+  if enqueue.group_key is not null then   -- locks it, and leaves it as it is
+    insert into reliq.job_groups as g (key) values (enqueue.group_key)
+    on conflict (key) do update set running = g.running where false;
   end if;
   new_id := nextval('reliq.jobs_id_seq');
   duplicate := false;

@@ -17,8 +17,8 @@ with recursive waiting as (
 stalled as materialized (
   select w.group_key from waiting w
   where (select g.running <= (
-           select count(*) from unnest(g.heads) as h (id)
-           where (select j.state in ('queued', 'running') from reliq.jobs j where j.id = h.id))
+           select count(*) from reliq.jobs j
+           where j.id = any (g.heads) and j.state in ('queued', 'running'))
          from reliq.job_groups g where g.key = w.group_key) is not true
 )
 select case when exists (select from stalled)
