@@ -31,9 +31,13 @@ class Groups(Rows):
             for job in (first := waiting[: max(0, group.running - len(live))]):
                 job.blocked, job.run_at = False, max(job.run_at, self.now)
             if first:
-                group.heads = live + [job.id for job in first]
+                group.heads = sorted([*live, *(job.id for job in first)])
             advanced += len(first)
         return advanced
+
+    def lock_group(self, key: str) -> None:
+        """Have a row of it, and leave it as it is."""
+        self.job_groups.setdefault(key, Group(key))
 
     def advance_stalled_groups(self) -> int:
         """Do so wherever somebody waits for a place that is free."""

@@ -80,8 +80,8 @@ class Queue(Groups):
     def _enqueue(
         self, wish: Wish, key: str | None, key_ttl: timedelta, **more: Any
     ) -> tuple[int, bool]:
-        groups = [] if wish.group is None else [wish.group]
-        self.advance_groups(groups)
+        if wish.group is not None:
+            self.lock_group(wish.group)
         job_id = next(self.job_ids)
         held = None if key is None else self.job_keys.get((wish.kind, key))
         if held is not None and held.expires_at > self.now:
@@ -94,7 +94,8 @@ class Queue(Groups):
             blocked=wish.group is not None, run_at=self.now + wish.run_in, created_at=self.now,
             **more,
         )  # fmt: skip
-        self.advance_groups(groups, wish.running)
+        if wish.group is not None:
+            self.advance_groups([wish.group], wish.running)
         return job_id, False
 
     def find_lanes(self) -> list[tuple[str, int, bool, list[str]]]:

@@ -274,12 +274,21 @@ class Rows:
 
 
 class Table:
-    """The columns of a table, of which the first `key` are its primary key."""
+    """
+    The columns of a table, of which the first `key` are its primary key.
 
-    def __init__(self, row: type, key: int = 1, *, also: tuple[str, ...] = ()) -> None:
+    `also` are columns that follow from others, and `sets` are arrays whose order says nothing.
+    """
+
+    def __init__(
+        self, row: type, key: int = 1, *, also: tuple[str, ...] = (), sets: tuple[str, ...] = ()
+    ) -> None:
         self.key = key
-        self.columns = [*(each.name for each in fields(row)), *also]
-        self.read = attrgetter(*self.columns)
+        columns = [*(each.name for each in fields(row)), *also]
+        self.read = attrgetter(*columns)
+        self.columns = [
+            f"array(select unnest({each}) order by 1)" if each in sets else each for each in columns
+        ]
 
 
 TABLES = {
@@ -289,7 +298,7 @@ TABLES = {
     "job_keys": Table(JobKey, 2),
     "event_keys": Table(EventKey, 2),
     "reaper": Table(Reaper),
-    "job_groups": Table(Group),
+    "job_groups": Table(Group, sets=("heads",)),
     "parents": Table(Parent),
     "effect_keys": Table(Effect),
     "limits": Table(Limit),
