@@ -211,6 +211,17 @@ async def test_a_success_between_failures_keeps_the_breaker_closed(pool, queue, 
     assert len(await fresh(queue)) == 4
 
 
+async def test_the_last_jobs_of_a_queue_are_told_to_its_breaker(pool, queue, limits):
+    await limits.impose("crm", Limit(opens_after=1, open_for=SOON))
+    await put(pool, 1)
+    [one] = await fresh(queue)
+    assert await fresh(queue) == []  # nothing is queued any more, of this queue or another
+
+    await queue.settle_jobs([(one, failed(after=0))])
+
+    assert await fresh(queue) == []
+
+
 async def test_what_no_upstream_is_to_blame_for_opens_nothing(pool, queue, limits):
     await limits.impose("crm", Limit(opens_after=1, open_for=SOON))
     await put(pool, 3)

@@ -142,8 +142,9 @@ class PostgresQueue:
             for row in rows
             if not self.queues or row["queue"] in self.queues
         )
-        self._limited = frozenset(row["queue"] for row in rows if row["limited"])
-        self._paused = frozenset(kind for row in rows[:1] for kind in row["paused_kinds"])
+        for row in rows[:1]:  # where nothing is queued, what runs is of the queues known before
+            self._limited = frozenset(row["limited_queues"])
+            self._paused = frozenset(row["paused_kinds"])
         self._lanes_found_at = now
 
     async def settle_jobs(self, settlements: Sequence[tuple[Claim, Settlement]]) -> Settled:

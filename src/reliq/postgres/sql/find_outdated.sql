@@ -6,7 +6,7 @@
 --   $4  families  boolean
 --
 -- With $4 it is about the final jobs that families wait for, under the ids of the parents.
--- Reads:   index jobs_pkey, parents_pkey
+-- Reads:   index jobs_pkey
 -- Returns: id bigint, payload jsonb, outdated boolean
 with walk as materialized (
   (select id, payload from reliq.jobs

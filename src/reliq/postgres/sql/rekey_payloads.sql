@@ -7,7 +7,7 @@
 -- Rows that somebody holds are left for the next pass: a renewal of leases must not wait behind
 -- this statement while it waits for another. No indexed column changes: the update is HOT.
 -- Keeps:   claims-never-wait (skip locked).
--- Reads:   index jobs_pkey, parents_pkey
+-- Reads:   index jobs_pkey
 -- Returns: rekeyed bigint
 with jobs as (
   update reliq.jobs set payload = ($2::jsonb[])[array_position($1::bigint[], id)]
