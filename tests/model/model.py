@@ -98,12 +98,12 @@ class Queue(Groups):
             self.advance_groups([wish.group], wish.running)
         return job_id, False
 
-    def find_lanes(self) -> list[tuple[str, int, bool, list[str]]]:
-        """Where queued jobs are, due or not; whether limits hold there, and which kinds rest."""
+    def find_lanes(self) -> list[tuple[str, int, list[str], list[str]]]:
+        """Where queued jobs are, due or not; which queues have limits, and which kinds rest."""
         lanes = sorted({job.lane for job in self.jobs.values() if job.ready})
         kinds = sorted(name for scope, name in self.pauses if scope == "kind")
         return [
-            (queue, priority, queue in self.limits, kinds)
+            (queue, priority, sorted(self.limits), kinds)
             for queue, priority in lanes
             if ("queue", queue) not in self.pauses
         ]

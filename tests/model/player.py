@@ -272,7 +272,7 @@ class Player(RuleBasedStateMachine):
         if reaped and not dies:
             self.follow_up()
 
-    def find_lanes(self) -> list[tuple[str, int, bool, list[str]]]:
+    def find_lanes(self) -> list[tuple[str, int, list[str], list[str]]]:
         found = self.model.find_lanes()
         self.call("find_lanes", expected=found)
         return found

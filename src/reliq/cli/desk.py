@@ -44,7 +44,6 @@ Event = Annotated[
 By = Annotated[str | None, typer.Option(help="Who asks; your login name unless given.")]
 Why = Annotated[str, typer.Option("--why", "--reason", help="For those who come upon it later.")]
 Force = Annotated[bool, typer.Option("--force", help="Make new jobs even where they exist.")]
-At = Annotated[timedelta, typer.Option(parser=duration, metavar="TIME", help="As 30s or 5m.")]
 Age = Annotated[
     timedelta | None,
     typer.Option(parser=duration, metavar="AGE", help="Older than this; else the setting's."),

@@ -50,7 +50,10 @@ def limit(
         float | None,
         typer.Option(parser=per_second, metavar="RATE", help="Starts, as 10/s or 100/m."),
     ] = None,
-    burst: Annotated[int, typer.Option(min=1, max=10_000, help="Starts at once after a rest.")] = 1,
+    burst: Annotated[
+        int | None,
+        typer.Option(min=1, max=10_000, help="Starts at once after a rest; a second's, unless given."),
+    ] = None,
     opens_after: Annotated[
         int | None, typer.Option(min=1, max=10_000, help="Failures in a row that open its breaker.")
     ] = None,
