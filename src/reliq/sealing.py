@@ -49,7 +49,9 @@ class Sealing:
             from cryptography.fernet import Fernet  # noqa: PLC0415 - who has no keys needs none
         except ImportError:
             raise ConfigInvalid(
-                ["RELIQ_ENCRYPTION_KEYS needs the package cryptography: install reliq[encryption]"]
+                [
+                    "RELIQ_ENCRYPTION_KEYS needs the package cryptography: install reliq with its extra `encryption`"
+                ]
             ) from None
         object.__setattr__(self, "newest", next(iter(keys)))
         object.__setattr__(self, "_fernets", {name: Fernet(key) for name, key in keys.items()})

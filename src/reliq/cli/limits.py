@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from reliq.cli.desk import At, By, Json, Why, at_desk, duration, login
+from reliq.cli.desk import By, Json, Why, at_desk, duration, login
 from reliq.cli.desk import rate as per_second
 from reliq.cli.screen import print_json, print_table, words
 
@@ -52,12 +52,19 @@ def limit(
     ] = None,
     burst: Annotated[
         int | None,
-        typer.Option(min=1, max=10_000, help="Starts at once after a rest; a second's, unless given."),
+        typer.Option(
+            min=1, max=10_000, help="Starts at once after a rest; a second's, unless given."
+        ),
     ] = None,
     opens_after: Annotated[
         int | None, typer.Option(min=1, max=10_000, help="Failures in a row that open its breaker.")
     ] = None,
-    open_for: At = timedelta(minutes=1),
+    open_for: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=duration, metavar="TIME", help="How long it is open: 1m, unless given."
+        ),
+    ] = None,
     off: Annotated[bool, typer.Option("--off", help="Lift all its limits.")] = False,
 ) -> None:
     """Limit a queue: how many of its jobs run, how fast they start, when to hold it; all anew."""
@@ -66,7 +73,7 @@ def limit(
         raise typer.BadParameter("give --running, --rate or --opens-after, or --off")
 
     async def work(desk: Any, _: object) -> None:
-        from reliq.postgres.limits import Limit, Limits  # noqa: PLC0415 - see the package's docstring
+        from reliq.postgres.limits import OPEN_FOR, Limit, Limits  # noqa: PLC0415 - see the package's docstring
 
         if off:
             await Limits(desk.pool).lift(queue)
@@ -74,7 +81,11 @@ def limit(
         await Limits(desk.pool).impose(
             queue,
             Limit(
-                running=running, rate=rate, burst=burst, opens_after=opens_after, open_for=open_for
+                running=running,
+                rate=rate,
+                burst=burst,
+                opens_after=opens_after,
+                open_for=open_for or OPEN_FOR,
             ),
         )
 

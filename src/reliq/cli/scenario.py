@@ -61,7 +61,7 @@ Only = Annotated[list[str] | None, typer.Option("--tag", help="Only files with t
 def _needs() -> None:
     for module, package in (("yaml", "pyyaml"), ("h11", "h11")):
         if find_spec(module) is None:
-            _refuse(f"scenarios need {package}: pip install 'reliq[scenario]'")
+            _refuse(f"scenarios need {package}: install reliq with its extra `scenario`")
 
 
 @scenario.command()

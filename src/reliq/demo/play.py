@@ -113,7 +113,7 @@ def _next_steps(console: Console, stack: Stack | None) -> None:
         (f"{RELIQ} demo --keep", "the same, left running for a look around"),
         ("make up", "a reliq of your own on this machine, until Ctrl-C"),
         (
-            f"{RELIQ} scenario run scenarios/*.yml",
+            f"{RELIQ} scenario run scenarios",
             "kill a worker, break an upstream, get a verdict",
         ),
         ("make test", "every test, on a real Postgres"),

@@ -13,6 +13,7 @@ from reliq.postgres.failures import translated
 from reliq.postgres.queries import query
 
 PLACES_MAX: Final = 10_000
+OPEN_FOR: Final = timedelta(minutes=1)
 
 Row = dict[str, Any]
 
@@ -23,22 +24,22 @@ class Limit:
     The limits of one queue; None: none of this sort.
 
     At most `running` jobs of it run at one time, over all workers; `rate` start in a second,
-    after a rest `burst` at once. After `opens_after` failures in a row its breaker opens: nothing
+    after a rest `burst` at once, as many as in a second unless given. After `opens_after` failures in a row its breaker opens: nothing
     starts for `open_for`, then one job, whose end decides.
     """
 
     running: int | None = None
     rate: float | None = None
-    burst: int = 1
+    burst: int | None = None
     opens_after: int | None = None
-    open_for: timedelta = timedelta(minutes=1)
+    open_for: timedelta = OPEN_FOR
 
     def __post_init__(self) -> None:
         if self.running is not None and not 0 <= self.running <= PLACES_MAX:
             raise ValueError(f"0 to {PLACES_MAX} jobs of a queue may run, not {self.running}")
         if self.rate is not None and not 0 < self.rate < math.inf:
             raise ValueError(f"a rate is a number of starts a second above 0, not {self.rate}")
-        if self.burst < 1 or self.open_for <= timedelta(0):
+        if (self.burst is not None and self.burst < 1) or self.open_for <= timedelta(0):
             raise ValueError("burst counts from 1, and a breaker opens for more than no time")
         if self.opens_after is not None and self.opens_after < 1:
             raise ValueError(f"a breaker opens after 1 failure or more, not {self.opens_after}")

@@ -149,17 +149,20 @@ begin
 end
 $$;
 
--- The limits of a queue, instead of those it had; null: none of a sort. What `reliq limit` does,
--- for any language. Who runs already counts.
+-- The limits of a queue, instead of those it had; null: none of a sort, and for `burst` what may
+-- start in a second: workers look once a second. What `reliq limit` does, for any language. Who
+-- runs already counts.
 create function reliq.limit_queue(
   queue text, max_running int default null, rate double precision default null,
-  burst int default 1, opens_after int default null, open_for interval default '1 minute'
+  burst int default null, opens_after int default null, open_for interval default '1 minute'
 ) returns void language sql
 as $$
   insert into reliq.limits as l
     (queue, max_running, rate, burst, opens_after, open_for, tokens)
-  values (limit_queue.queue, limit_queue.max_running, limit_queue.rate, limit_queue.burst,
-          limit_queue.opens_after, limit_queue.open_for, limit_queue.burst)
+  select limit_queue.queue, limit_queue.max_running, limit_queue.rate, size.burst,
+         limit_queue.opens_after, limit_queue.open_for, size.burst
+  from (select coalesce(limit_queue.burst,
+                        greatest(1, least(ceil(limit_queue.rate), 10000))::int)) as size (burst)
   on conflict (queue) do update set
     max_running = excluded.max_running, rate = excluded.rate, burst = excluded.burst,
     opens_after = excluded.opens_after, open_for = excluded.open_for,
