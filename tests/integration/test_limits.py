@@ -333,8 +333,37 @@ async def test_a_smaller_limit_counts_who_runs_already(pool, queue, limits):
 
     await limits.impose("crm", Limit(running=2))
     assert await fresh(queue) == []
+    await done(queue, *first[:2])  # who remains has places that the limit no longer counts to
+    assert await fresh(queue) == []
+    await done(queue, first[2])
+    assert len(await fresh(queue)) == 1
+
+
+async def test_a_limit_counts_who_runs_when_it_is_set(pool, queue, limits):
+    await put(pool, 3)
+    await put(pool, 1, "mail")
+    first = [claim for claim in await fresh(queue) if claim.queue == "crm"]
+    await put(pool, 5)
+
+    await limits.impose("crm", Limit(running=2))
+    assert [row["running"] for row in await limits.show()] == [3]
+    assert await fresh(queue) == []
     await done(queue, *first[:2])
-    assert len(await fresh(queue)) <= 2
+
+    assert len(await fresh(queue)) == 1
+
+
+async def test_a_limit_that_is_taken_off_and_set_at_once_counts_who_runs(pool, queue, limits):
+    await limits.impose("crm", Limit(running=2))
+    await put(pool, 5)
+    first = await fresh(queue)
+    await done(queue, first[0])
+
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute("delete from reliq.limits where queue = 'crm'")
+        await connection.execute("select reliq.limit_queue('crm', max_running => 2)")
+
+    assert len(await fresh(queue)) == 1
 
 
 @pytest.mark.parametrize(
