@@ -444,6 +444,34 @@ def test_what_to_cancel_is_said_in_one_way(reliq, arguments):
     assert reliq("cancel", *arguments)[0] == 2
 
 
+# -- limits ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        (["--running", "2"], (2, None, 1, None, timedelta(minutes=1))),
+        (["--rate", "10/s"], (None, 10.0, 10, None, timedelta(minutes=1))),
+        (["--rate", "30/m", "--burst", "7"], (None, 0.5, 7, None, timedelta(minutes=1))),
+        (["--opens-after", "3", "--open-for", "5m"], (None, None, 1, 3, timedelta(minutes=5))),
+    ],
+)
+def test_a_queue_is_limited_as_the_options_say(reliq, sql, options, limit):
+    code, out, err = reliq("limit", "crm", *options)
+
+    assert (code, out, err) == (0, "crm is limited, within a second\n", "")
+    row = sql("select row(max_running, rate, burst, opens_after, open_for) from reliq.limits")
+    assert tuple(row) == limit
+    assert reliq("limit", "crm", "--off")[:2] == (0, "crm has no limits any more\n")
+    assert sql("select count(*) from reliq.limits") == 0
+
+
+def test_doctor_says_what_is_paused(reliq, sql):
+    sql("select reliq.pause('queue', 'crm'), reliq.pause('kind', 'mail.send')")
+
+    assert re.search(r"paused +kind mail.send, queue crm: see `reliq limits`", reliq("doctor")[1])
+
+
 # -- drain ----------------------------------------------------------------------------------
 
 

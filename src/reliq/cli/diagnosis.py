@@ -144,7 +144,11 @@ def _jobs(figures: Mapping[str, Any]) -> Iterator[Finding]:
         "due",
         well=not late,
         text=f"{plural(due, 'job')} due{since}; {plural(figures['workers'], 'worker')} listening"
-        + (": too few, or none that knows the kind?" if late else ""),
+        + (": too few, none that knows the kind or takes the queue, or paused?" if late else ""),
+    )
+    paused = ", ".join(figures["paused"])
+    yield Finding(
+        "paused", well=True, text=f"{paused}: see `reliq limits`" if paused else "nothing"
     )
     dead, left = figures["dead_last_day"], figures["open_last_day"]
     yield Finding(

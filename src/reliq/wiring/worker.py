@@ -119,7 +119,10 @@ class _Process:
             tasks.start_soon(cancels.run)
             if (post := listening_post(self.settings)) is not None:
                 tasks.start_soon(listen, post, self.wakeup.ring, cancels.ring)
-            log.info("worker.started", worker=self.name, concurrency=self.settings.concurrency)
+            log.info(
+                "worker.started", worker=self.name, concurrency=self.settings.concurrency,
+                queues=self.settings.queues or "all",
+            )  # fmt: skip
             await worker.run()
             tasks.cancel_scope.cancel()
 

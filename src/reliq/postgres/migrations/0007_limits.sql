@@ -164,7 +164,7 @@ as $$
   select limit_queue.queue, limit_queue.max_running, limit_queue.rate, size.burst,
          limit_queue.opens_after, limit_queue.open_for, size.burst
   from (select coalesce(limit_queue.burst,
-                        greatest(1, least(ceil(limit_queue.rate), 10000))::int)) as size (burst)
+                        case when rate is null then 1 when rate < 10000 then ceil(rate) else 10000 end::int)) as size (burst)
   on conflict (queue) do update set
     max_running = excluded.max_running, rate = excluded.rate, burst = excluded.burst,
     opens_after = excluded.opens_after, open_for = excluded.open_for,

@@ -3,11 +3,11 @@
 -- `open` are dead letters that wait for a person: neither made anew nor ignored.
 -- `is not null` lets the index serve also where the planner reads all that were requeued.
 -- `workers` counts the connections on which workers listen.
--- Reads:   index jobs_ready, attempts_buried, jobs_requeued_from, events_unreadable
+-- Reads:   index jobs_ready, attempts_buried, jobs_requeued_from, events_unreadable, pauses_pkey
 -- Returns: server_version text, due bigint, oldest_due interval, workers bigint,
 --          unreadable bigint, dead_last_day bigint, open_last_day bigint,
 --          open_alerts bigint, seqscan text, oldest_snapshot interval,
---          synchronous_commit text
+--          synchronous_commit text, paused text[]
 with due as (
   select count(*) as n, min(j.run_at) as oldest
   from reliq.lanes() as lane cross join lateral (
@@ -37,4 +37,5 @@ select current_setting('server_version') as server_version,
        current_setting('enable_seqscan') as seqscan,
        (select max(statement_timestamp() - xact_start) from pg_stat_activity
         where backend_xmin is not null and pid <> pg_backend_pid()) as oldest_snapshot,
-       current_setting('synchronous_commit') as synchronous_commit;
+       current_setting('synchronous_commit') as synchronous_commit,
+       array(select p.scope || ' ' || p.name from reliq.pauses p order by p.scope, p.name) as paused;

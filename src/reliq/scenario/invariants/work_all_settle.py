@@ -1,4 +1,4 @@
-"""At rest every job has come to an end: nothing is forgotten in `queued` or `running`."""
+"""At rest every job has come to an end: none is forgotten in `queued` or `running`, or deleted there."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -16,8 +16,12 @@ _BECOMES: Final = {
 def check(history: History) -> Iterator[Violation | None]:
     """Judge every job by the last thing that happened to it."""
     last: dict[int, Entry] = {}
-    for entry in history.of("wal", "job", "claim", "dead", "write", *ENDS):
-        last[entry.a["job"]] = entry
+    for entry in history.of("wal", "job", "claim", "dead", "write", "gone", *ENDS):
+        job = entry.a["job"]
+        if entry.e != "gone":
+            last[job] = entry
+        elif job in last and (state := state_after(last[job])) not in FINAL:
+            yield Violation(f"job {job} was deleted while it was {state}", (last.pop(job), entry))
     for job, entry in last.items():
         if state_after(entry) in FINAL:
             yield None
