@@ -1,5 +1,6 @@
 """Limits of queues hold under a race and leak nothing; pauses; the breaker."""
 
+import math
 from collections import Counter
 from datetime import timedelta
 
@@ -9,7 +10,7 @@ import pytest
 
 from reliq.domain.job import Claim
 from reliq.domain.outcome import Succeed
-from reliq.errors import RequestRefused
+from reliq.errors import RequestRefused, SchemaMismatch
 from reliq.postgres.enqueue import enqueue
 from reliq.postgres.limits import Limit, Limits
 from reliq.postgres.queue import PostgresQueue
@@ -364,6 +365,40 @@ async def test_a_limit_that_is_taken_off_and_set_at_once_counts_who_runs(pool, q
         await connection.execute("select reliq.limit_queue('crm', max_running => 2)")
 
     assert len(await fresh(queue)) == 1
+
+
+async def test_an_open_transaction_on_a_limit_stops_its_queue_and_no_other(pool, queue, limits):
+    await limits.impose("crm", Limit(running=5))
+    await put(pool, 2, "urgent", priority=0)
+    await put(pool, 2, "crm")
+    await put(pool, 2, "bulk", priority=9)
+
+    with anyio.fail_after(20):
+        async with pool.acquire() as connection, connection.transaction():
+            await connection.execute("select reliq.limit_queue('crm', max_running => 6)")
+            first = await fresh(queue)
+
+    assert Counter(claim.queue for claim in first) == {"urgent": 2, "bulk": 2}
+    assert len(await fresh(queue)) == 2
+
+
+async def test_what_was_claimed_is_handed_over_though_the_next_claim_fails(pool, queue, limits):
+    await limits.impose("crm", Limit(running=5))
+    await put(pool, 2, "urgent", priority=0)
+    await put(pool, 2, "crm")
+    await pool.execute("alter function reliq.room rename to no_room")
+
+    assert [claim.queue for claim in await fresh(queue)] == ["urgent", "urgent"]
+    with pytest.raises(SchemaMismatch):
+        await fresh(queue)
+
+
+@pytest.mark.parametrize("rate", [1e308, math.inf, math.nan])
+async def test_a_rate_that_no_clock_can_count_is_refused(pool, rate):
+    with pytest.raises(ValueError, match="a rate is"):
+        Limit(rate=rate)
+    with pytest.raises(asyncpg.CheckViolationError):
+        await pool.execute("select reliq.limit_queue('crm', rate => $1)", rate)
 
 
 @pytest.mark.parametrize(

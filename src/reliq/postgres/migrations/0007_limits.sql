@@ -15,7 +15,7 @@ create table reliq.pauses (
 create table reliq.limits (
   queue       text primary key,
   max_running int check (max_running between 0 and 10000),
-  rate        double precision check (rate > 0),              -- jobs a second
+  rate        double precision check (rate > 0 and rate <= 1e6),   -- jobs a second
   burst       int not null default 1 check (burst > 0),
   opens_after int check (opens_after > 0),
   open_for    interval not null default '1 minute' check (open_for > '0'),
@@ -81,12 +81,13 @@ end
 $$;
 
 -- Lease jobs of one limited queue. The limit's row is locked only when there seem to be a due job
--- and room for it, and the room is looked at again after that, in a snapshot of its own.
+-- and room for it, and the room is looked at again after that, in a snapshot of its own. Who does not
+-- get the lock soon has no room: other queues are claimed after this one.
 create function reliq.claim_limited(
   queue text, places bigint, lease interval, worker text,
   priorities smallint[], after_run_at timestamptz[], after_id bigint[],
   kinds text[], attempts_max int[]
-) returns setof reliq.jobs language plpgsql
+) returns setof reliq.jobs language plpgsql set lock_timeout = '100ms'
 as $$
 declare
   "limit" reliq.limits;
@@ -100,7 +101,11 @@ begin
          and d.run_at <= reliq.now() and d.kind = any (kinds)) then
     return;
   end if;
-  select * into "limit" from reliq.limits l where l.queue = claim_limited.queue for update;
+  begin
+    select * into strict "limit" from reliq.limits l where l.queue = claim_limited.queue for update;
+  exception when lock_not_available or no_data_found then  -- or lifted, and perhaps set anew
+    return;
+  end;
   now_free := reliq.room("limit", places);
   if now_free.room > 0 is not true then
     return;
