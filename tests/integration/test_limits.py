@@ -20,6 +20,10 @@ from tests.fixtures.store import LEASE, OpenQueue, buried, failed
 pytestmark = pytest.mark.anyio
 
 SOON = timedelta(seconds=30)
+WAITING = """
+    select exists (select from pg_stat_activity
+                   where datname = current_database() and wait_event_type = 'Lock')
+"""
 
 
 @pytest.fixture
@@ -380,6 +384,29 @@ async def test_an_open_transaction_on_a_limit_stops_its_queue_and_no_other(pool,
 
     assert Counter(claim.queue for claim in first) == {"urgent": 2, "bulk": 2}
     assert len(await fresh(queue)) == 2
+
+
+async def test_a_claim_that_waited_for_a_limit_claims_nothing_of_what_is_paused_by_then(
+    pool, queue, limits
+):
+    await pool.execute("alter function reliq.claim_limited reset lock_timeout")
+    await limits.impose("crm", Limit(running=5))
+    await put(pool, 2)
+    claims = []
+
+    async def claim() -> None:
+        claims.append(await fresh(queue))
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            async with pool.acquire() as connection, connection.transaction():
+                await connection.execute("select from reliq.limits for update")
+                tasks.start_soon(claim)
+                while not await pool.fetchval(WAITING):
+                    await anyio.sleep(0.01)
+                await limits.pause("queue", "crm", by="me", reason="drain")
+
+    assert claims == [[]]
 
 
 async def test_what_was_claimed_is_handed_over_though_the_next_claim_fails(pool, queue, limits):

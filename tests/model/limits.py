@@ -47,6 +47,8 @@ class Limits(Queue):
         """As many due jobs as there is room for; with them the places that are free for them."""
         limit = self.limits[queue]
         room, free, tokens = self._room(limit, places)
+        if ("queue", queue) in self.pauses:
+            room = 0
         in_queue = [((queue, priority), after) for priority, after in lanes]
         claimed = self.claim_jobs(room, lease, worker, in_queue, attempts_max)
         if claimed and (limit.rate is not None or limit.open_until is not None):

@@ -107,7 +107,8 @@ begin
     return;
   end;
   now_free := reliq.room("limit", places);
-  if now_free.room > 0 is not true then
+  if now_free.room > 0 is not true  -- or paused, and perhaps drained, while this waited
+     or exists (select from reliq.pauses p where p.scope = 'queue' and p.name = claim_limited.queue) then
     return;
   end if;
   return query
