@@ -55,16 +55,18 @@ create function reliq.room(
 ) language plpgsql volatile
 as $$
 declare
+  since double precision;  -- seconds; below -1 the clock was set back, and that counts as waited
   held int[];
 begin
   room := wanted;
   if "limit".rate is not null then
-    tokens := least("limit".burst, "limit".tokens + "limit".rate
-      * greatest(0, extract(epoch from reliq.now() - "limit".filled_at)));
+    since := extract(epoch from reliq.now() - "limit".filled_at);
+    tokens := least("limit".burst, "limit".tokens + "limit".rate * greatest(0, since, -1 - since));
     room := least(room, floor(tokens));
   end if;
   if "limit".open_until is not null then
     room := case when "limit".open_until > reliq.now()
+                   and "limit".open_until <= reliq.now() + "limit".open_for + interval '1 second'
                    or reliq.holds("limit".probe_id, "limit".probe_fence)
                  then 0 else least(room, 1) end;
   end if;
@@ -146,7 +148,8 @@ begin
   counted as (
     update reliq.limits l set
       tokens = coalesce(now_free.tokens - (select count(*) from taken), l.tokens),
-      filled_at = greatest(l.filled_at, reliq.now()),
+      filled_at = case when l.filled_at < reliq.now() + interval '1 second'
+                       then greatest(l.filled_at, reliq.now()) else reliq.now() end,
       probe_id = case when l.open_until is null then null else (select t.id from taken t) end,
       probe_fence = case when l.open_until is null then null
                          else (select t.fence from taken t) end
