@@ -1,5 +1,6 @@
 """Limits of queues hold under a race and leak nothing; pauses; the breaker."""
 
+import math
 from collections import Counter
 from datetime import timedelta
 
@@ -9,7 +10,7 @@ import pytest
 
 from reliq.domain.job import Claim
 from reliq.domain.outcome import Succeed
-from reliq.errors import RequestRefused
+from reliq.errors import RequestRefused, SchemaMismatch
 from reliq.postgres.enqueue import enqueue
 from reliq.postgres.limits import Limit, Limits
 from reliq.postgres.queue import PostgresQueue
@@ -19,6 +20,10 @@ from tests.fixtures.store import LEASE, OpenQueue, buried, failed
 pytestmark = pytest.mark.anyio
 
 SOON = timedelta(seconds=30)
+WAITING = """
+    select exists (select from pg_stat_activity
+                   where datname = current_database() and wait_event_type = 'Lock')
+"""
 
 
 @pytest.fixture
@@ -333,8 +338,94 @@ async def test_a_smaller_limit_counts_who_runs_already(pool, queue, limits):
 
     await limits.impose("crm", Limit(running=2))
     assert await fresh(queue) == []
+    await done(queue, *first[:2])  # who remains has places that the limit no longer counts to
+    assert await fresh(queue) == []
+    await done(queue, first[2])
+    assert len(await fresh(queue)) == 1
+
+
+async def test_a_limit_counts_who_runs_when_it_is_set(pool, queue, limits):
+    await put(pool, 3)
+    await put(pool, 1, "mail")
+    first = [claim for claim in await fresh(queue) if claim.queue == "crm"]
+    await put(pool, 5)
+
+    await limits.impose("crm", Limit(running=2))
+    assert [row["running"] for row in await limits.show()] == [3]
+    assert await fresh(queue) == []
     await done(queue, *first[:2])
-    assert len(await fresh(queue)) <= 2
+
+    assert len(await fresh(queue)) == 1
+
+
+async def test_a_limit_that_is_taken_off_and_set_at_once_counts_who_runs(pool, queue, limits):
+    await limits.impose("crm", Limit(running=2))
+    await put(pool, 5)
+    first = await fresh(queue)
+    await done(queue, first[0])
+
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute("delete from reliq.limits where queue = 'crm'")
+        await connection.execute("select reliq.limit_queue('crm', max_running => 2)")
+
+    assert len(await fresh(queue)) == 1
+
+
+async def test_an_open_transaction_on_a_limit_stops_its_queue_and_no_other(pool, queue, limits):
+    await limits.impose("crm", Limit(running=5))
+    await put(pool, 2, "urgent", priority=0)
+    await put(pool, 2, "crm")
+    await put(pool, 2, "bulk", priority=9)
+
+    with anyio.fail_after(20):
+        async with pool.acquire() as connection, connection.transaction():
+            await connection.execute("select reliq.limit_queue('crm', max_running => 6)")
+            first = await fresh(queue)
+
+    assert Counter(claim.queue for claim in first) == {"urgent": 2, "bulk": 2}
+    assert len(await fresh(queue)) == 2
+
+
+async def test_a_claim_that_waited_for_a_limit_claims_nothing_of_what_is_paused_by_then(
+    pool, queue, limits
+):
+    await pool.execute("alter function reliq.claim_limited reset lock_timeout")
+    await limits.impose("crm", Limit(running=5))
+    await put(pool, 2)
+    claims = []
+
+    async def claim() -> None:
+        claims.append(await fresh(queue))
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            async with pool.acquire() as connection, connection.transaction():
+                await connection.execute("select from reliq.limits for update")
+                tasks.start_soon(claim)
+                while not await pool.fetchval(WAITING):
+                    await anyio.sleep(0.01)
+                await limits.pause("queue", "crm", by="me", reason="drain")
+
+    assert claims == [[]]
+
+
+async def test_what_was_claimed_is_handed_over_though_the_next_claim_fails(pool, queue, limits):
+    await limits.impose("crm", Limit(running=5))
+    await put(pool, 2, "urgent", priority=0)
+    await put(pool, 2, "crm")
+    await pool.execute("alter function reliq.room rename to no_room")
+
+    assert [claim.queue for claim in await fresh(queue)] == ["urgent", "urgent"]
+    with pytest.raises(SchemaMismatch):
+        await fresh(queue)
+
+
+@pytest.mark.parametrize("rate", [1e308, math.inf, math.nan])
+async def test_a_rate_that_no_clock_can_count_is_refused(pool, rate):
+    with pytest.raises(ValueError, match="a rate is"):
+        Limit(rate=rate)
+    with pytest.raises(asyncpg.CheckViolationError):
+        await pool.execute("select reliq.limit_queue('crm', rate => $1)", rate)
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,8 @@ class Limits(Queue):
         """As many due jobs as there is room for; with them the places that are free for them."""
         limit = self.limits[queue]
         room, free, tokens = self._room(limit, places)
+        if ("queue", queue) in self.pauses:
+            room = 0
         in_queue = [((queue, priority), after) for priority, after in lanes]
         claimed = self.claim_jobs(room, lease, worker, in_queue, attempts_max)
         if claimed and (limit.rate is not None or limit.open_until is not None):
@@ -80,7 +82,7 @@ class Limits(Queue):
                 if each.queue == limit.queue and self.holds((each.job_id, each.fence))
             }
             free = [n for n in range(1, limit.max_running + 1) if n not in taken]
-            room = min(room, len(free))
+            room = max(0, min(room, limit.max_running - len(taken)))
         return room, free, tokens
 
     def set_limit(self, wanted: Limit) -> None:
@@ -91,6 +93,25 @@ class Limits(Queue):
             new.tokens, new.filled_at = min(old.tokens, new.burst), old.filled_at
             new.probe_id, new.probe_fence = old.probe_id, old.probe_fence
         self.limits[wanted.queue] = new
+        self._place_running(wanted)
+
+    def _place_running(self, limit: Limit) -> None:
+        """Whoever runs has a place, if the limit counts them; who no longer does has none."""
+        kept = {
+            key: each
+            for key, each in self.limit_places.items()
+            if each.queue == limit.queue and self.holds((each.job_id, each.fence))
+        }
+        for key in [key for key in self.limit_places if key[0] == limit.queue and key not in kept]:
+            del self.limit_places[key]
+        if limit.max_running is None:
+            return
+        placed = {(each.job_id, each.fence) for each in kept.values()}
+        top = max((place for _, place in kept), default=0)
+        running = [job for job in self.jobs.values() if job.queue == limit.queue]
+        held = [(job.id, job.fence) for job in sorted(running, key=lambda job: job.id)]
+        unplaced = [each for each in held if self.holds(each) and each not in placed]
+        self.fill_places(limit.queue, enumerate(unplaced, top + 1))
 
     def lift_limit(self, queue: str) -> list[tuple[str]]:
         """Without limits there are no places."""

@@ -185,12 +185,16 @@ def login() -> str:
 def rate(text: str) -> float:
     """Read how many a second, from `5/s`, `30/m` or `100/h`."""
     found = _RATE.fullmatch(text)
-    if found is None or float(found[1]) == 0:
-        raise typer.BadParameter(f"{text!r} is no rate: write 5/s, 30/m or 100/h")
-    return float(found[1]) / _UNITS_S[found[2] or "s"]
+    rate = float(found[1]) / _UNITS_S[found[2] or "s"] if found else 0
+    if not 0 < rate <= _RATE_MAX:
+        raise typer.BadParameter(
+            f"{text!r} is no rate: write 5/s, 30/m or 100/h, at most 1000000/s"
+        )
+    return rate
 
 
 _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)(?:/([smh]))?", re.ASCII)
+_RATE_MAX: Final = 1_000_000
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600}
 
 

@@ -1,6 +1,5 @@
 """What an operator says about queues: limits, pauses, and their end."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,6 +12,7 @@ from reliq.postgres.failures import translated
 from reliq.postgres.queries import query
 
 PLACES_MAX: Final = 10_000
+RATE_MAX: Final = 1_000_000
 OPEN_FOR: Final = timedelta(minutes=1)
 
 Row = dict[str, Any]
@@ -37,8 +37,8 @@ class Limit:
     def __post_init__(self) -> None:
         if self.running is not None and not 0 <= self.running <= PLACES_MAX:
             raise ValueError(f"0 to {PLACES_MAX} jobs of a queue may run, not {self.running}")
-        if self.rate is not None and not 0 < self.rate < math.inf:
-            raise ValueError(f"a rate is a number of starts a second above 0, not {self.rate}")
+        if self.rate is not None and not 0 < self.rate <= RATE_MAX:
+            raise ValueError(f"a rate is 0 to {RATE_MAX:,} starts a second, not {self.rate}")
         if (self.burst is not None and self.burst < 1) or self.open_for <= timedelta(0):
             raise ValueError("burst counts from 1, and a breaker opens for more than no time")
         if self.opens_after is not None and self.opens_after < 1:

@@ -107,7 +107,12 @@ class PostgresQueue:
         ):
             taken = sum(row["queue"] == queue for row in rows) if queue in rooms else 0
             if (most := min(places - len(rows), rooms.get(queue, places) - taken)) > 0:
-                rows += await self._claim(most, list(lanes), is_limited=queue in self._limited)
+                try:
+                    rows += await self._claim(most, list(lanes), is_limited=queue in self._limited)
+                except StoreError:
+                    if not rows:
+                        raise
+                    break  # what is leased is handed over; who asks again meets the error again
         rows.sort(key=itemgetter("priority", "run_at", "id"))
         newest = {(row["queue"], row["priority"]): row for row in rows}
         for lane, row in newest.items():

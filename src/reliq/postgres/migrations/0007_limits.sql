@@ -15,7 +15,7 @@ create table reliq.pauses (
 create table reliq.limits (
   queue       text primary key,
   max_running int check (max_running between 0 and 10000),
-  rate        double precision check (rate > 0),              -- jobs a second
+  rate        double precision check (rate > 0 and rate <= 1e6),   -- jobs a second
   burst       int not null default 1 check (burst > 0),
   opens_after int check (opens_after > 0),
   open_for    interval not null default '1 minute' check (open_for > '0'),
@@ -54,6 +54,8 @@ create function reliq.room(
   out room bigint, out free int[], out tokens double precision
 ) language plpgsql volatile
 as $$
+declare
+  held int[];
 begin
   room := wanted;
   if "limit".rate is not null then
@@ -67,24 +69,25 @@ begin
                  then 0 else least(room, 1) end;
   end if;
   if "limit".max_running is not null and room > 0 then
+    held := array(  -- some above the limit, where it was higher
+      select p.place from reliq.limit_places p
+      where p.queue = "limit".queue and reliq.holds(p.job_id, p.fence));
+    room := greatest(0, least(room, "limit".max_running - cardinality(held)));
     free := array(
-      select n.place from generate_series(1, "limit".max_running) as n (place)
-      where not exists (
-        select from reliq.limit_places p
-        where p.queue = "limit".queue and p.place = n.place and reliq.holds(p.job_id, p.fence))
-      order by n.place limit room);
-    room := cardinality(free);
+      select generate_series(1, "limit".max_running) except select unnest(held)
+      order by 1 limit room);
   end if;
 end
 $$;
 
 -- Lease jobs of one limited queue. The limit's row is locked only when there seem to be a due job
--- and room for it, and the room is looked at again after that, in a snapshot of its own.
+-- and room for it, and the room is looked at again after that, in a snapshot of its own. Who does not
+-- get the lock soon has no room: other queues are claimed after this one.
 create function reliq.claim_limited(
   queue text, places bigint, lease interval, worker text,
   priorities smallint[], after_run_at timestamptz[], after_id bigint[],
   kinds text[], attempts_max int[]
-) returns setof reliq.jobs language plpgsql
+) returns setof reliq.jobs language plpgsql set lock_timeout = '100ms'
 as $$
 declare
   "limit" reliq.limits;
@@ -98,9 +101,14 @@ begin
          and d.run_at <= reliq.now() and d.kind = any (kinds)) then
     return;
   end if;
-  select * into "limit" from reliq.limits l where l.queue = claim_limited.queue for update;
+  begin
+    select * into strict "limit" from reliq.limits l where l.queue = claim_limited.queue for update;
+  exception when lock_not_available or no_data_found then  -- or lifted, and perhaps set anew
+    return;
+  end;
   now_free := reliq.room("limit", places);
-  if now_free.room > 0 is not true then
+  if now_free.room > 0 is not true  -- or paused, and perhaps drained, while this waited
+     or exists (select from reliq.pauses p where p.scope = 'queue' and p.name = claim_limited.queue) then
     return;
   end if;
   return query
@@ -151,7 +159,7 @@ $$;
 
 -- The limits of a queue, instead of those it had; null: none of a sort, and for `burst` what may
 -- start in a second: workers look once a second. What `reliq limit` does, for any language. Who
--- runs already counts.
+-- runs already gets a place, above the others, and so counts.
 create function reliq.limit_queue(
   queue text, max_running int default null, rate double precision default null,
   burst int default null, opens_after int default null, open_for interval default '1 minute'
@@ -166,7 +174,24 @@ as $$
   on conflict (queue) do update set
     max_running = excluded.max_running, rate = excluded.rate, burst = excluded.burst,
     opens_after = excluded.opens_after, open_for = excluded.open_for,
-    tokens = least(l.tokens, excluded.burst), failures = 0, open_until = null
+    tokens = least(l.tokens, excluded.burst), failures = 0, open_until = null;
+  delete from reliq.limit_places p
+  where p.queue = limit_queue.queue and not reliq.holds(p.job_id, p.fence);
+  with held as materialized (  -- found as find_running does
+    select j.id, j.fence from reliq.jobs j
+    where j.reap_at >= (select case when r.walked_to <= reliq.now() then r.walked_to
+                                    else reliq.now() - interval '1 hour' end
+                        from reliq.reaper r where r.one)
+      and j.state = 'running' and j.queue = limit_queue.queue and reliq.now() < j.lease_until
+  )
+  insert into reliq.limit_places (queue, place, job_id, fence)
+  select limit_queue.queue, row_number() over (order by h.id)
+           + coalesce((select max(p.place) from reliq.limit_places p where p.queue = limit_queue.queue), 0),
+         h.id, h.fence
+  from held h
+  where limit_queue.max_running is not null  -- else nobody asks
+    and (h.id, h.fence) not in (select p.job_id, p.fence from reliq.limit_places p
+                                where p.queue = limit_queue.queue)
 $$;
 
 -- Nothing of a `queue` or `kind` is claimed any more, within a second, until it is resumed.

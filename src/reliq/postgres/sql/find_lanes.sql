@@ -4,7 +4,7 @@
 -- Reads:   index jobs_ready, limits_pkey, pauses_pkey
 -- Returns: queue text, priority smallint, limited_queues text[], paused_kinds text[]
 select lane.queue, lane.priority,
-       array(select l.queue from reliq.limits l order by l.queue) as limited_queues,
+       array(select l.queue from reliq.limits l order by 1) as limited_queues,
        array(select p.name from reliq.pauses p where p.scope = 'kind') as paused_kinds
 from reliq.lanes() as lane
 where not exists (select from reliq.pauses p where p.scope = 'queue' and p.name = lane.queue);
