@@ -239,6 +239,18 @@ async def test_what_cannot_be_opened_is_left_and_told_of(pool):
     assert sorted("2026a:" in text for text in await stored(pool)) == [False, True]
 
 
+async def test_a_payload_that_is_too_deep_is_left_and_told_of_and_stops_no_other(pool):
+    made = [await enqueue(pool, "job", PAYLOAD) for _ in range(3)]
+    deep = '{"iban": "x", "n": ' + "[" * 2_000 + "]" * 2_000 + "}"
+    await pool.execute("update reliq.jobs set payload = $2 where id = $1", made[1].job_id, deep)
+
+    done = await rekey(pool, OF_NEW)
+
+    [why] = done.lost
+    assert "nested at most 400 deep, not 2001" in why
+    assert done == Rekeyed(sealed=2, left=0, lost={why: 1})
+
+
 async def test_a_row_that_somebody_holds_is_left_for_the_next_time(pool):
     held = await enqueue(pool, "job", PAYLOAD, sealing=OF_OLD)
     await enqueue(pool, "job", PAYLOAD, sealing=OF_OLD)
