@@ -14,6 +14,8 @@ from reliq.domain.sealed import (
     NOTHING,
     SEALED,
     changed,
+    check_depth,
+    is_sealed,
     is_to_be_sealed,
     pattern,
     read_keys,
@@ -62,7 +64,14 @@ class Sealing:
         return pattern(self.newest, self.fields)
 
     def seal(self, payload_json: str) -> str:
-        """Seal the named fields of a payload, at any depth."""
+        """
+        Seal the named fields of a payload, at any depth.
+
+        Raises:
+            ValueError: it is nested too deep to be opened for certain.
+
+        """
+        check_depth(payload_json)
         return storable_json(changed(payload_json, self._sealed))
 
     def open(self, payload_json: str) -> str:
@@ -81,9 +90,10 @@ class Sealing:
 
         Raises:
             KeyUnknown: a value cannot be opened; the message names its field and its key.
-            ValueError: the payload holds a number that Python has no word for.
+            ValueError: the payload holds a number that Python has no word for, or is too deep.
 
         """
+        check_depth(payload_json)
         return storable_json(changed(payload_json, self._resealed))
 
     def _sealed(self, name: object, value: Any) -> Any:
@@ -131,6 +141,8 @@ def opened(claim: Claim, sealing: Sealing | None) -> Claim:
             has not run, and its payload stays as it is.
 
     """
+    if not is_sealed(claim.payload_json):  # a field of that name, with something of its own
+        return claim
     why: object = "a field is sealed, and there are no keys here"
     if sealing is not None:
         try:

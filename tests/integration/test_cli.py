@@ -818,6 +818,21 @@ def test_prune_takes_ages_for_each_sort(reliq, sql):
     assert "the bodies of 1 event" in reliq("prune", "--bodies", "10d")[1]
 
 
+AGES = ("--jobs", "--cancelled", "--dead", "--ignored", "--bodies")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [*(("prune", age) for age in AGES), ("limit", "crm", "--opens-after", "3", "--open-for")],
+)
+@pytest.mark.parametrize("none", ["0s", "0.0000001s"])
+def test_no_time_at_all_is_refused_where_some_is_needed(reliq, command, none):
+    code, _, err = reliq(*command, none)
+
+    assert code == 2
+    assert "is no time at all" in " ".join(err.replace("│", " ").split())
+
+
 def test_prune_heeds_what_the_app_says_of_a_kind(reliq, sql, setting):
     kept = sql(f"{FINISHED} '40 days') returning id")
     Path("keeping.py").write_text(

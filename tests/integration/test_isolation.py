@@ -83,6 +83,7 @@ async def test_again_is_heard(pool, seen: Seen, start: StartCommand):
         ("isolated.deadly", "was killed by SIGKILL"),
         ("isolated.exiting", "ended with exit code 3 and no answer"),
         ("isolated.forking", "ended with exit code 4 and no answer"),
+        ("isolated.alarming", "was killed by SIGALRM"),
     ],
 )
 async def test_a_handler_that_takes_its_process_down_fails_with_how_it_died(
@@ -96,6 +97,15 @@ async def test_a_handler_that_takes_its_process_down_fails_with_how_it_died(
     assert job["last_error"] == f"HandlerDied: the process of the handler {died}"
     assert (job["dead_reason"], await seen.endings(made.job_id)) == ("attempts", ["failed"])
     assert worker.process.poll() is None
+
+
+async def test_a_fork_of_the_handler_does_not_answer_for_it(pool, seen: Seen, start: StartCommand):
+    made = await enqueue(pool, "isolated.doubling")
+    start("worker")
+
+    await seen.at_rest()
+    job = await seen.job(made.job_id)
+    assert (job["state"], job["last_error"]) == ("dead", "PermanentError: never")
 
 
 async def test_a_handler_that_keeps_the_interpreters_lock_is_killed_and_harms_no_other(

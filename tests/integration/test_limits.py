@@ -398,50 +398,15 @@ async def test_a_claim_that_waited_for_a_limit_claims_nothing_of_what_is_paused_
         claims.append(await fresh(queue))
 
     with anyio.fail_after(20):
-        async with (
-            anyio.create_task_group() as tasks,
-            pool.acquire() as connection,
-            connection.transaction(),
-        ):
-            await connection.execute("select from reliq.limits for update")
-            tasks.start_soon(claim)
-            while not await pool.fetchval(WAITING):
-                await anyio.sleep(0.01)
-            await limits.pause("queue", "crm", by="me", reason="drain")
+        async with anyio.create_task_group() as tasks:  # noqa: SIM117 - the lock ends before it
+            async with pool.acquire() as connection, connection.transaction():
+                await connection.execute("select from reliq.limits for update")
+                tasks.start_soon(claim)
+                while not await pool.fetchval(WAITING):
+                    await anyio.sleep(0.01)
+                await limits.pause("queue", "crm", by="me", reason="drain")
 
     assert claims == [[]]
-
-
-async def test_a_clock_that_is_set_back_stops_no_rate_and_keeps_it(
-    pool, queue, limits, clock: Clock
-):
-    await limits.impose("crm", Limit(rate=0.1, burst=2))
-    await put(pool, 2)
-    assert len(await fresh(queue)) == 2
-
-    await clock.forward(-3600)
-    await put(pool, 9)
-
-    assert len(await fresh(queue)) <= 2
-    assert await fresh(queue) == []
-    await clock.forward(11)
-    assert len(await fresh(queue)) == 1
-
-
-async def test_a_clock_that_is_set_back_lets_an_open_breaker_probe(
-    pool, queue, limits, clock: Clock
-):
-    await limits.impose("crm", Limit(opens_after=1, open_for=SOON))
-    await put(pool, 3)
-    [one] = await fresh(queue, 1)
-    await queue.settle_jobs([(one, failed(after=0))])
-    assert await fresh(queue) == []
-
-    await clock.forward(-3600)
-    await put(pool, 1)
-
-    assert len(await fresh(queue)) == 1
-    assert await fresh(queue) == []
 
 
 async def test_what_was_claimed_is_handed_over_though_the_next_claim_fails(pool, queue, limits):
@@ -451,8 +416,10 @@ async def test_what_was_claimed_is_handed_over_though_the_next_claim_fails(pool,
     await pool.execute("alter function reliq.room rename to no_room")
 
     assert [claim.queue for claim in await fresh(queue)] == ["urgent", "urgent"]
-    with pytest.raises(SchemaMismatch):
+    await pool.execute("alter function reliq.no_room rename to room")
+    with pytest.raises(SchemaMismatch):  # so that the worker asks what else was leased
         await fresh(queue)
+    assert [claim.queue for claim in await fresh(queue)] == ["crm", "crm"]
 
 
 @pytest.mark.parametrize("rate", [1e308, math.inf, math.nan])

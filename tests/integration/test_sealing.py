@@ -23,6 +23,7 @@ from reliq.ports import NewEvent
 from reliq.postgres.desk import Desk
 from reliq.postgres.enqueue import enqueue_statement
 from reliq.postgres.inbox import PostgresInbox
+from reliq.postgres.queries import query
 from reliq.postgres.rekey import Rekeyed, rekey
 from reliq.sealing import Sealing
 from tests.fixtures.processes import Seen, StartCommand
@@ -238,6 +239,18 @@ async def test_what_cannot_be_opened_is_left_and_told_of(pool):
     assert sorted("2026a:" in text for text in await stored(pool)) == [False, True]
 
 
+async def test_a_payload_that_is_too_deep_is_left_and_told_of_and_stops_no_other(pool):
+    made = [await enqueue(pool, "job", PAYLOAD) for _ in range(3)]
+    deep = '{"iban": "x", "n": ' + "[" * 2_000 + "]" * 2_000 + "}"
+    await pool.execute("update reliq.jobs set payload = $2 where id = $1", made[1].job_id, deep)
+
+    done = await rekey(pool, OF_NEW)
+
+    [why] = done.lost
+    assert "nested at most 400 deep, not 2001" in why
+    assert done == Rekeyed(sealed=2, left=0, lost={why: 1})
+
+
 async def test_a_row_that_somebody_holds_is_left_for_the_next_time(pool):
     held = await enqueue(pool, "job", PAYLOAD, sealing=OF_OLD)
     await enqueue(pool, "job", PAYLOAD, sealing=OF_OLD)
@@ -247,6 +260,38 @@ async def test_a_row_that_somebody_holds_is_left_for_the_next_time(pool):
         with anyio.fail_after(10):
             assert await rekey(pool, OF_BOTH) == Rekeyed(sealed=1, left=1, lost={})
     assert await rekey(pool, OF_BOTH) == Rekeyed(sealed=1, left=0, lost={})
+
+
+class Older:
+    """A pool that is slow to write: a newer rekey ends between its reading and its writing."""
+
+    def __init__(self, pool: asyncpg.Pool, newer: Sealing) -> None:
+        self.pool, self.newer = pool, newer
+
+    async def fetch(self, text: str, *arguments: object) -> list[asyncpg.Record]:
+        if text == query("rekey_payloads").text and len(await rest(self.pool, "2026c:")) == 0:
+            assert (await rekey(self.pool, self.newer)).left == 0
+        rows: list[asyncpg.Record] = await self.pool.fetch(text, *arguments)
+        return rows
+
+
+async def rest(pool: asyncpg.Pool, key: str) -> list[str]:
+    return [text for text in await stored(pool) if key in text]
+
+
+async def test_an_older_rekey_writes_over_nothing_that_a_newer_one_sealed(pool, open_queue):
+    queue = open_queue(sealing=OF_OLD)
+    await enqueue(pool, "job", PAYLOAD, sealing=OF_OLD)
+    [parent] = await queue.claim_jobs(1)
+    async with queue.transaction(parent) as tx:
+        await queue.fan_out(tx, parent.job_id, Family(children=[JOB], then=JOB))
+    newer = Sealing(f"2026c:{Fernet.generate_key().decode()},{OF_BOTH.keys}", FIELDS)
+
+    done = await rekey(Older(pool, newer), OF_BOTH)  # type: ignore[arg-type] - it fetches, as a pool
+
+    assert len(await rest(pool, "2026c:")) == len(await stored(pool)) == 3
+    why = "iban is sealed with key '2026c', which is not among the keys here"
+    assert done == Rekeyed(sealed=0, left=0, lost={why: 3})
 
 
 @pytest.mark.parametrize("many", [False, True])

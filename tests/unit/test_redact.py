@@ -6,6 +6,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
 
 from reliq.domain.redact import hide, preview, printable, redact, redact_headers, scrub
 
@@ -145,6 +146,9 @@ def test_a_field_that_the_app_calls_secret_is_masked_however_deep(value):
     assert "hunter2" not in preview(b'{"iban": "hunter2"}', 500, {"iban"})[1]
 
 
+LONG = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKB"
+
+
 @pytest.mark.parametrize(
     ("iban", "text", "shown"),
     [
@@ -155,6 +159,17 @@ def test_a_field_that_the_app_calls_secret_is_masked_however_deep(value):
         ("a b&c", "GET /?iban=a+b%26c or a%20b%26c", "GET /?iban=******** or ********"),
         ("007", "room 007, not 10071", "room ********, not 10071"),
         ("hunter2hunter2", "said hunter2hun…", "said ********…"),
+        ("Müller 9", f"{'Müller 9'.encode()} or {'Müller 9'!a}", "b'********' or '********'"),
+        ("a/b c", "GET /a/b%20c", "GET /********"),
+        ('"ü"', json.dumps({"x": '"ü"'}, ensure_ascii=False), '{"x": "********"}'),
+        (LONG, f"input='{LONG[:25]}...{LONG[-24:]}', no", "input='********...********', no"),
+        (LONG, f"{{'{LONG[:5]}...{LONG[-5:]}'}}", "{'********...********'}"),
+        (LONG, f"at 20: {LONG[20:32]}", "at 20: ********"),
+        (
+            LONG,
+            f"{LONG[20:31]} and {LONG[:11]}, {LONG[:3]}…",
+            f"{LONG[20:31]} and {LONG[:11]}, {LONG[:3]}…",
+        ),
         (True, "True is true", "True is true"),
         (" ", "a text", "a text"),
         (None, "None", "None"),
@@ -166,3 +181,26 @@ def test_what_a_secret_field_holds_is_hidden_in_a_text(iban, text, shown):
     assert hide(text, payload, {"iban"}) == shown
     assert hide(text, payload, set()) == text
     assert hide(text, "no JSON", {"iban"}) == text
+
+
+def test_a_cut_value_in_an_error_of_a_model_is_hidden():
+    class Payer(BaseModel):
+        iban: int
+
+    with pytest.raises(ValidationError) as raised:
+        Payer.model_validate({"iban": LONG})
+    assert LONG[:20] in str(raised.value)
+
+    shown = hide(str(raised.value), json.dumps({"iban": LONG}), {"iban"})
+
+    assert "input_value='********...********', input_type=str" in shown
+
+
+def test_a_megabyte_of_secrets_is_hidden_in_time():
+    payload = json.dumps({"iban": [f"secret number {n}" for n in range(500)] + ["ü…" * 30_000]})
+    text = "…".join(f"number {n}" for n in range(300)) + "ü…" * 900
+
+    started = time.process_time()
+    hide(text, payload, {"iban"})
+
+    assert time.process_time() - started < 3

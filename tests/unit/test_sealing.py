@@ -89,7 +89,7 @@ def test_what_cannot_be_opened_names_field_and_key_and_no_value():
     with pytest.raises(KeyUnknown, match=r"^iban does not open with key '2026a'"):
         impostor.open(OF_OLD.seal('{"iban": 1}'))
     with pytest.raises(KeyUnknown, match="iban does not open"):
-        OF_OLD.open('{"iban": {"$sealed": "2026a:\u00e4"}}')
+        OF_OLD.open('{"iban": {"$sealed": "2026a:gAAAAAchanged"}}')
 
 
 @pytest.mark.parametrize("sealing", [None, OF_NEW])
@@ -105,6 +105,42 @@ def test_a_job_that_cannot_be_opened_is_to_be_tried_again_and_says_what_to_do(se
 
 def test_a_claim_is_opened_for_its_handler():
     assert opened(claim(OF_OLD.seal(PAYLOAD)), OF_BOTH).payload == json.loads(PAYLOAD)
+
+
+@pytest.mark.parametrize("sealing", [None, OF_BOTH])
+@pytest.mark.parametrize(
+    "value",
+    [
+        1,
+        "yes",
+        "2026a:",
+        "2026a:yes",
+        ":gAAAAAx",
+        "a b:gAAAAAx",
+        "2026a:gAAAAA\u00e4",
+        ["2026a:gAAAAAx"],
+    ],
+)
+def test_only_what_is_a_key_and_a_token_is_taken_for_sealed(sealing, value):
+    for payload in ({"$sealed": value}, {"form": {"$sealed": value}, "iban": None}):
+        assert opened(claim(json.dumps(payload)), sealing).payload == payload
+    beside = {"form": {"$sealed": "2026a:gAAAAAx", "n": 1}, "text": '{"$sealed": "2026a:gAAAAAx"}'}
+    assert opened(claim(json.dumps(beside)), sealing).payload == beside
+
+
+def test_what_is_nested_too_deep_to_be_read_for_certain_is_refused():
+    def deep(levels: int) -> str:
+        return '{"text": "]]}}\\"{{[[", "iban": ' + "[" * (levels - 1) + "]" * (levels - 1) + "}"
+
+    assert json.loads(OF_OLD.open(OF_OLD.seal(deep(400)))) == json.loads(deep(400))
+    for change in (OF_OLD.seal, OF_BOTH.reseal):
+        for levels in (401, 970, 100_000):
+            with pytest.raises(ValueError, match=f"at most 400 deep, not {levels}"):
+                change(deep(levels))
+    with pytest.raises(ValueError, match="at most 400 deep"):
+        check_job(NewJob(kind="pay", payload=json.loads(deep(500))), OF_OLD)
+    wide = json.dumps({"iban": [[]] * 1_000})
+    assert json.loads(OF_OLD.open(OF_OLD.seal(wide))) == json.loads(wide)
 
 
 def test_the_mark_is_in_no_text_of_a_payload():
@@ -141,5 +177,5 @@ def test_keys_are_in_no_picture_of_a_sealing():
 def test_keys_without_the_package_are_a_wrong_configuration(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography.fernet", None)
 
-    with pytest.raises(ConfigInvalid, match=r"install reliq\[encryption\]"):
+    with pytest.raises(ConfigInvalid, match="install reliq with its extra `encryption`"):
         Sealing(f"2026a:{OLD}", FIELDS)

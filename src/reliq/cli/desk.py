@@ -36,6 +36,13 @@ def duration(text: str) -> timedelta:
         raise typer.BadParameter(str(error)) from error
 
 
+def some_time(text: str) -> timedelta:
+    """Read an option that is a duration, and not none at all."""
+    if not (time := duration(text)):
+        raise typer.BadParameter(f"{text!r} is no time at all: write 30s, 5m, 1h30m or 35d")
+    return time
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Job = Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="The job's number.")]
 Event = Annotated[
@@ -46,7 +53,7 @@ Why = Annotated[str, typer.Option("--why", "--reason", help="For those who come 
 Force = Annotated[bool, typer.Option("--force", help="Make new jobs even where they exist.")]
 Age = Annotated[
     timedelta | None,
-    typer.Option(parser=duration, metavar="AGE", help="Older than this; else the setting's."),
+    typer.Option(parser=some_time, metavar="AGE", help="Older than this; else the setting's."),
 ]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from reliq.cli.desk import By, Json, Why, at_desk, duration, login
+from reliq.cli.desk import By, Json, Why, at_desk, duration, login, some_time
 from reliq.cli.desk import rate as per_second
 from reliq.cli.screen import print_json, print_table, words
 
@@ -62,7 +62,7 @@ def limit(
     open_for: Annotated[
         timedelta | None,
         typer.Option(
-            parser=duration, metavar="TIME", help="How long it is open: 1m, unless given."
+            parser=some_time, metavar="TIME", help="How long it is open: 1m, unless given."
         ),
     ] = None,
     off: Annotated[bool, typer.Option("--off", help="Lift all its limits.")] = False,

@@ -18,6 +18,9 @@ from urllib.parse import quote, quote_plus
 MASK: Final = "********"
 
 SHORT: Final = 4
+PIECE: Final = 12
+
+_CUT: Final = re.compile(r"\.\.\.|…")
 
 _SECRETIVE: Final = (
     "password", "passwd", "passphrase", "pwd", "secret", "token", "authorization", "apikey",
@@ -70,6 +73,8 @@ def hide(text: str, payload_json: str, secrets: AbstractSet[str]) -> str:
     Mask in a text what the fields named `secrets` of a payload hold, as it is, quoted or escaped.
 
     What has fewer than four characters is masked as a whole word only: it is part of too many.
+    Of longer ones pieces are masked as well, for many an error cuts what it quotes: any twelve
+    characters in a row, and four where an ellipsis is. The time is linear in text and payload.
     """
     try:
         held = set(_held(json.loads(payload_json), secrets, within=False)) if secrets else set()
@@ -77,14 +82,27 @@ def hide(text: str, payload_json: str, secrets: AbstractSet[str]) -> str:
         return text
     forms = {form for value in held for form in _forms(value)}
     for form in sorted(forms, key=len, reverse=True):
-        edge = "" if len(form) >= SHORT else r"\b"
-        text = re.sub(edge + re.escape(form) + edge, MASK, text)
-        if text.endswith("…"):  # long texts are cut, perhaps in the middle of one
-            cut = next(
-                (n for n in range(len(form), SHORT - 1, -1) if text.endswith(form[:n] + "…")), 0
-            )
-            text = f"{text[: -cut - 1]}{MASK}…" if cut else text
-    return text
+        if len(form) >= SHORT:
+            text = text.replace(form, MASK)
+        else:
+            text = re.sub(rf"\b{re.escape(form)}\b", MASK, text)
+    hidden = _pieces(text, forms) if forms else ()
+    return re.sub("\0+", MASK, "".join("\0" if n in hidden else c for n, c in enumerate(text)))
+
+
+def _pieces(text: str, forms: AbstractSet[str]) -> set[int]:
+    """Find the places of a text that are part of a piece of a secret."""
+    starts, sizes = range(len(text) - PIECE + 1), range(SHORT, PIECE)
+    shown, runs = {text[n : n + PIECE] for n in starts}, set[str]()
+    for form in forms:
+        runs |= shown.intersection(form[n : n + PIECE] for n in range(len(form) - PIECE + 1))
+    spans = [(n, n + PIECE) for n in starts if text[n : n + PIECE] in runs]
+    ends = {end for form in forms for n in sizes for end in (form[:n], form[-n:])}
+    for cut in _CUT.finditer(text):
+        before, behind = cut.span()
+        beside = [span for n in sizes for span in ((before - n, before), (behind, behind + n))]
+        spans += [(a, b) for a, b in beside if a >= 0 and text[a:b] in ends]
+    return {n for span in spans for n in range(*span)}
 
 
 def _held(value: Any, secrets: AbstractSet[str], *, within: bool) -> Iterator[str]:
@@ -106,10 +124,12 @@ def _held(value: Any, secrets: AbstractSet[str], *, within: bool) -> Iterator[st
 def _forms(value: str) -> tuple[str, ...]:
     return (
         value,
-        repr(value)[1:-1],
-        json.dumps(value)[1:-1],
-        quote(value, safe=""),
-        quote_plus(value),
+        *(escaped(value)[1:-1] for escaped in (repr, ascii, json.dumps)),
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        repr(value.encode(errors="surrogatepass"))[2:-1],
+        quote(value, safe="", errors="replace"),
+        quote(value, errors="replace"),
+        quote_plus(value, errors="replace"),
     )
 
 

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from itertools import accumulate
 from typing import Any, Final, Protocol
 
 SEALED: Final = "$sealed"
@@ -19,7 +20,13 @@ MARK: Final = f'"{SEALED}":'
 
 KEY_BYTES: Final = 32
 
+DEPTH_MAX: Final = 400
+"""Of a payload with keys: what is written within it can be read, also deep in somebody's calls."""
+
 _ID: Final = re.compile(r"[\w.-]{1,40}", re.ASCII)
+_TEXT: Final = re.compile(rf"({_ID.pattern}):(gAAAA[\w-]+={{0,2}})", re.ASCII)
+_VALUE: Final = re.compile(rf'\{{"\{SEALED}": ?"{_TEXT.pattern}"\}}', re.ASCII)
+_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|([\[{])|([\]}])')
 
 NOTHING: Final = object()
 """The answer of a change that leaves a field as it is."""
@@ -72,6 +79,28 @@ def _is_key(text: str) -> bool:
         return False
 
 
+def check_depth(payload_json: str) -> None:
+    """
+    Refuse what might be written and not read again: Python nests JSON as deep as its calls allow.
+
+    Raises:
+        ValueError: lists and objects are nested deeper than DEPTH_MAX.
+
+    """
+    if payload_json.count("[") + payload_json.count("{") > DEPTH_MAX:
+        steps = (bool(found[1]) - bool(found[2]) for found in _BRACKETS.finditer(payload_json))
+        if (depth := max(accumulate(steps))) > DEPTH_MAX:
+            raise ValueError(
+                f"with keys a payload is nested at most {DEPTH_MAX} deep, not {depth}: "
+                "pass ids, texts and plain numbers"
+            )
+
+
+def is_sealed(payload_json: str) -> bool:
+    """Tell whether a stored payload holds a sealed value, by its text: it may be of any depth."""
+    return _VALUE.search(payload_json) is not None
+
+
 def changed(payload_json: str, change: Change) -> Any:
     """
     Read a payload and change fields of it, from the top down; a new value is not looked into.
@@ -99,9 +128,8 @@ def is_to_be_sealed(name: object, value: Any, fields: AbstractSet[str]) -> bool:
 def token_of(value: Any) -> tuple[str, str] | None:
     """Return the id and the ciphertext of a sealed value; None where it is none."""
     match value:
-        case {"$sealed": str(text)} if len(value) == 1:
-            name, _, token = text.partition(":")
-            return name, token
+        case {"$sealed": str(text)} if len(value) == 1 and (found := _TEXT.fullmatch(text)):
+            return found[1], found[2]
         case _:
             return None
 

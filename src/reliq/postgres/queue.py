@@ -84,6 +84,7 @@ class PostgresQueue:
     _limited: frozenset[str] = frozenset()
     _paused: frozenset[str] = frozenset()
     _lanes_found_at: float = float("-inf")
+    _untold: StoreError | None = None
 
     async def claim_jobs(
         self, places: int, rooms: Mapping[str, int] = NO_BOUNDS
@@ -91,8 +92,12 @@ class PostgresQueue:
         """
         Lease at most `places` due jobs, behind the cursors or from the heads.
 
-        Of a queue that is in `rooms` no more than it says there.
+        Of a queue that is in `rooms` no more than it says there. An error behind jobs that are
+        leased already is raised at the next call: what it may have leased, too, is not forgotten.
         """
+        if (error := self._untold) is not None:
+            self._untold = None
+            raise error
         now = anyio.current_time()
         if now - self._lanes_found_at >= LANES_EVERY_S:
             await self._find_lanes(now)
@@ -109,10 +114,11 @@ class PostgresQueue:
             if (most := min(places - len(rows), rooms.get(queue, places) - taken)) > 0:
                 try:
                     rows += await self._claim(most, list(lanes), is_limited=queue in self._limited)
-                except StoreError:
+                except StoreError as error:
                     if not rows:
                         raise
-                    break  # what is leased is handed over; who asks again meets the error again
+                    self._untold = error  # what is leased is handed over first
+                    break
         rows.sort(key=itemgetter("priority", "run_at", "id"))
         newest = {(row["queue"], row["priority"]): row for row in rows}
         for lane, row in newest.items():

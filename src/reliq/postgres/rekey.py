@@ -67,14 +67,17 @@ async def _pass(
             new = _resealed((row for row in rows if row["outdated"]), sealing, lost)
             found += len(new)
             if new and not only_count:
-                ids, payloads = list(new), list(new.values())
-                [row] = await _fetch(pool, "rekey_payloads", ids, payloads, families)
+                read, payloads = zip(*new.values(), strict=True)
+                [row] = await _fetch(pool, "rekey_payloads", list(new), read, payloads, families)
                 written += row["rekeyed"]
     return found, written, lost
 
 
-def _resealed(rows: Iterable[Any], sealing: Sealing, lost: Counter[str]) -> dict[int, str]:
-    new: dict[int, str] = {}
+def _resealed(
+    rows: Iterable[Any], sealing: Sealing, lost: Counter[str]
+) -> dict[int, tuple[str, str]]:
+    """Return what is to be written, by id: the payload that was read, and the new one."""
+    new: dict[int, tuple[str, str]] = {}
     for row in rows:
         try:
             payload = sealing.reseal(row["payload"])
@@ -82,7 +85,7 @@ def _resealed(rows: Iterable[Any], sealing: Sealing, lost: Counter[str]) -> dict
             lost[str(error)] += 1
             continue
         if json.loads(payload) != json.loads(row["payload"]):  # the pattern finds too much
-            new[row["id"]] = payload
+            new[row["id"]] = row["payload"], payload
     return new
 
 

@@ -44,6 +44,7 @@ async def run_isolated(command: Sequence[str], attempt: Attempt, limit: timedelt
         HandlerDied: the process ended without an answer; the message says how.
 
     """
+    began_s = anyio.current_time()
     process = await anyio.open_process(command, stderr=None, start_new_session=True)
     try:
         line = await _ask(process, order(attempt.claim, limit))
@@ -58,7 +59,8 @@ async def run_isolated(command: Sequence[str], attempt: Attempt, limit: timedelt
     if line is not None:
         ending, attempt.where = heard(line)
         return ending
-    if process.returncode == -signal.SIGALRM:  # its own alarm, while our loop was blocked
+    is_over = anyio.current_time() - began_s >= limit.total_seconds()
+    if process.returncode == -signal.SIGALRM and is_over:  # our alarm, while our loop was blocked
         return TimedOut(limit)
     raise HandlerDied(f"the process of the handler {_how(process.returncode)}")
 
