@@ -537,8 +537,8 @@ SECRETIVE = "from reliq import App\napp = App(secrets={'iban'})\n"
 @pytest.fixture
 def sealed(setting, sql, tmp_path):
     """Store a payload that is sealed with the old key; set both."""
-    (tmp_path / "secretive.py").write_text(SECRETIVE)
-    setting(APP="secretive:app", ENCRYPTION_KEYS=f"2026b:{NEW},2026a:{OLD}")
+    (tmp_path / "sealed_app.py").write_text(SECRETIVE)
+    setting(APP="sealed_app:app", ENCRYPTION_KEYS=f"2026b:{NEW},2026a:{OLD}")
     payload = Sealing(f"2026a:{OLD}", {"iban"}).seal('{"iban": "DE89"}')
     return sql("select job_id from reliq.enqueue('order', $1::jsonb)", payload)
 

@@ -546,7 +546,7 @@ async def test_a_worker_gives_up_with_75_when_the_budget_is_spent(start: StartCo
 
 
 async def test_a_worker_refuses_a_schema_that_it_does_not_know(pool, start: StartCommand):
-    await pool.execute("insert into reliq.migrations values (9999, 'later', 'x')")
+    await pool.execute("insert into reliq.migrations values (9999, 'later_contract', 'x')")
 
     worker = start("worker")
 
