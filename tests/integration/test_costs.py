@@ -154,8 +154,8 @@ async def test_a_claim_costs_the_same_beside_two_million_jobs(
     meter: Meter, queue: PostgresQueue, open_queue: OpenQueue, full_copy: str
 ):
     """
-    12.3 pages a job against 10.3 alone (15.2 against 12.2 before Postgres 18): their primary key is
-    one level deeper, asked twice.
+    12.3 pages a job against 10.3 alone: their primary key is one level deeper, asked twice; three
+    times before Postgres 18, 15.2 against 12.2.
 
     Of them a million wait for their time, and 100,000 behind the heads of 10,000 groups.
     """
@@ -172,7 +172,8 @@ async def test_a_claim_costs_the_same_beside_two_million_jobs(
                 assert len(await place.claim_jobs(100)) == 100
 
     alone, full = meter.take("claim_jobs").pages_each, beside.take("claim_jobs").pages_each
-    assert full <= 1.25 * alone, (full, alone)
+    asked = 2 if meter.connection.get_server_version().major >= 18 else 3
+    assert full <= alone + asked + 0.3, (full, alone)
 
 
 async def test_a_claim_behind_its_cursor_does_not_walk_what_an_old_snapshot_keeps(
