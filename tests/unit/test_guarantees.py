@@ -18,6 +18,7 @@ from reliq.scenario.mutants import load_mutants, patched
 
 ROOT = Path(__file__).parents[2]
 RUFF = [sys.executable, "-m", "ruff"]
+LOOK = ["--isolated", "--no-cache", "--target-version=py311", "--select=F821"]
 TEXT = (ROOT / "GUARANTEES.md").read_text()
 SCENARIOS = {file.stem: load(file)[0] for file in sorted(ROOT.glob("scenarios/[!_]*.yml"))}
 MUTANTS = {
@@ -95,7 +96,7 @@ def test_the_guide_lists_every_scenario_with_what_it_guards():
 @pytest.mark.parametrize("name", MUTANTS)
 async def test_a_mutant_fits_the_code_it_breaks(name: str):
     async with patched(MUTANTS[name]) as code:
-        command = [*RUFF, "check", "--isolated", "--no-cache", "--select=F821", str(code)]
+        command = [*RUFF, "check", *LOOK, str(code)]
         found = await anyio.run_process(command, check=False)
 
     assert found.returncode == 0, found.stdout.decode()  # a name that is gone breaks it otherwise
