@@ -51,6 +51,17 @@ async def done(queue: PostgresQueue, *claims: Claim) -> None:
     await queue.settle_jobs([(claim, Succeed()) for claim in claims])
 
 
+async def probed(pool: asyncpg.Pool, queue: PostgresQueue, limits: Limits, clock: Clock) -> Claim:
+    """Have the breaker open, with four jobs behind it, and claim its probe."""
+    await limits.impose("crm", Limit(opens_after=1, open_for=SOON))
+    await put(pool, 5)
+    [one] = await fresh(queue, 1)
+    await queue.settle_jobs([(one, failed(after=999))])
+    await clock.forward(31)
+    [probe] = await fresh(queue)
+    return probe
+
+
 async def test_no_more_run_than_the_limit_says_and_an_end_makes_room(pool, queue, limits):
     await limits.impose("crm", Limit(running=3))
     await put(pool, 10)
@@ -179,12 +190,7 @@ async def test_the_breaker_opens_probes_and_closes(pool, queue, limits, clock: C
 async def test_a_probe_that_succeeds_in_its_own_transaction_closes_the_breaker(
     pool, queue, limits, clock: Clock
 ):
-    await limits.impose("crm", Limit(opens_after=1, open_for=SOON))
-    await put(pool, 5)
-    [one] = await fresh(queue, 1)
-    await queue.settle_jobs([(one, failed(after=999))])
-    await clock.forward(31)
-    [probe] = await fresh(queue)
+    probe = await probed(pool, queue, limits, clock)
 
     async with queue.transaction(probe):
         pass
@@ -238,12 +244,7 @@ async def test_what_no_upstream_is_to_blame_for_opens_nothing(pool, queue, limit
 
 
 async def test_a_probe_whose_worker_died_is_replaced(pool, queue, limits, clock: Clock):
-    await limits.impose("crm", Limit(opens_after=1, open_for=SOON))
-    await put(pool, 5)
-    [one] = await fresh(queue, 1)
-    await queue.settle_jobs([(one, failed(after=999))])
-    await clock.forward(31)
-    [probe] = await fresh(queue)
+    probe = await probed(pool, queue, limits, clock)
 
     await clock.forward(LEASE.total_seconds() + 1)
 
