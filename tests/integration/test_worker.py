@@ -302,10 +302,11 @@ async def test_a_blocked_loop_costs_the_other_jobs_no_lease(pool, seen: Seen, st
 
 async def test_a_killed_workers_job_is_taken_over_by_another(pool, seen: Seen, start: StartCommand):
     victim = start("worker")
-    made = await enqueue(pool, "slow", {"seconds": 3})
+    made = await enqueue(pool, "slow", {"seconds": 600})  # whenever the kill comes, it is not done
     await seen.wait_for("began")
     other = start("worker")
     await other.logged("worker.started")
+    await pool.execute("update reliq.jobs set payload = $1", '{"seconds": 0}')
 
     victim.send(signal.SIGKILL)
 
@@ -321,9 +322,10 @@ async def test_a_frozen_worker_stops_its_handler_when_it_wakes_and_changes_nothi
     pool, seen: Seen, start: StartCommand
 ):
     victim = start("worker")
-    made = await enqueue(pool, "slow", {"seconds": 5})
+    made = await enqueue(pool, "slow", {"seconds": 600})  # whenever it wakes, it is not done
     await seen.wait_for("began")
     victim.send(signal.SIGSTOP)
+    await pool.execute("update reliq.jobs set payload = $1", '{"seconds": 0}')
     start("worker")
     await seen.wait_for("began", 2)
 
