@@ -217,6 +217,7 @@ class FamilyMoves(Player):
         held = [(job.id, job.fence) for job in self.running_children(parent)]
         self.settle_succeeded(held, dies=dies)
         self.end_open_families()
+        self.end_families([parent.id])  # whoever comes second has nothing to end
 
     def running_children(self, parent: Job) -> list[Job]:
         return [job for job in self.running() if job.parent_id == parent.id]
