@@ -75,17 +75,18 @@ class EffectMoves(Player):
         pick=numbers,
         key=keys,
         then=st.sampled_from(("it is done", "it is left", "it is refused", "the job ends")),
+        late=st.booleans(),
     )
-    def once(self, tick: timedelta, pick: int, key: str, then: str) -> None:
+    def once(self, tick: timedelta, pick: int, key: str, then: str, *, late: bool) -> None:
         self.model.now += tick
         held = self.live_lease(pick) if then == "the job ends" else self.leases_of([pick])[0]
         self.reserve_effect(key, held)
         if then == "the job ends":
             self.settle_succeeded([held])
-        if then == "it is refused":
-            self.release_effect(key, held)
-        elif then != "it is left":
+        if then == "it is done" or (then == "the job ends" and not late):
             self.finish_effect(key, held)
+        if then == "it is refused" or (then != "it is left" and late):
+            self.release_effect(key, held)
 
     @rule(pick=numbers, by_another=st.booleans(), finishes=st.booleans(), refused=st.booleans())
     def die_at_it(self, pick: int, *, by_another: bool, finishes: bool, refused: bool) -> None:
@@ -101,17 +102,6 @@ class EffectMoves(Player):
         end = self.release_effect if refused else self.finish_effect
         for each in [held, *(takers[:1] if finishes else ())]:
             end(key, each)
-
-    @rule(pick=numbers, key=keys)
-    def refuse_too_late(self, pick: int, key: str) -> None:
-        """A reservation is not given back by whose job has ended, nor is what is done."""
-        held = self.live_lease(pick)
-        self.reserve_effect(key, held)
-        if pick % 2:
-            self.settle_succeeded([held])
-        else:
-            self.finish_effect(key, held)
-        self.release_effect(key, held)
 
     def reserve_effect(self, key: str, held: Held) -> None:
         expected = [self.model.reserve_effect(key, held)]
