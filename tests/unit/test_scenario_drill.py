@@ -154,7 +154,7 @@ async def test_a_call_from_a_process_of_its_own_names_the_worker():
 
 def test_what_runs_apart_is_isolated_and_nothing_else(monkeypatch):
     monkeypatch.setenv("DRILL_POLICIES", "{}")
-    settings = SimpleNamespace(time_limit=timedelta(seconds=5))
+    settings = SimpleNamespace(time_limit=timedelta(seconds=5), mail_url=None)
     handlers = drill.app(settings).handlers
 
     apart = {kind for kind, handler in handlers.items() if handler.isolated}

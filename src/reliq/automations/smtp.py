@@ -107,9 +107,10 @@ class Smtp:
         try:
             await session.enter()
             yield session
-            with anyio.move_on_after(LEAVE_S), suppress(Exception):
-                await client.quit()
         finally:
+            if client.is_connected:
+                with anyio.move_on_after(LEAVE_S), suppress(Exception):
+                    await client.quit()
             client.close()
 
 
@@ -186,19 +187,21 @@ class Session:
         try:
             with anyio.fail_after(self._left_s):
                 code, said = await asking
+                return Taken(self._excerpt(f"{code} {said}"))
         except SMTPResponseException as error:
             return Refused(error.code, self._excerpt(error.message))
         except TimeoutError:
-            return Unknown(f"within {self.seconds:g} s")
+            why = f"within {self.seconds:g} s"
         except ssl.SSLCertVerificationError as error:
-            return Unknown(f"its certificate is not trusted: {error.verify_message}")
+            why = f"its certificate is not trusted: {error.verify_message}"
         except SMTPException as error:
-            return Unknown(self._excerpt(error.message))
+            why = self._excerpt(error.message)
         except OSError as error:
-            return Unknown(type(error).__name__)
+            why = type(error).__name__
         finally:
             self._left_s -= anyio.current_time() - began_s
-        return Taken(self._excerpt(f"{code} {said}"))
+        self.client.close()  # an answer that comes late would be taken for that of a later word
+        return Unknown(why)
 
     def _excerpt(self, said: str) -> str:
         """Shorten a server's words, without the password, should they hold it."""
