@@ -10,7 +10,7 @@ from functools import cache
 import httpx
 
 from reliq.app import App, Handler
-from reliq.automations import alert, github, heartbeat, mail, site_form, telegram
+from reliq.automations import alert, github, heartbeat, site_form, telegram
 from reliq.automations.outgoing import Outgoing
 from reliq.domain.slots import Schedule
 from reliq.domain.when import Every
@@ -54,4 +54,6 @@ def _mail(settings: Settings) -> tuple[dict[str, Handler], tuple[str, ...]]:
     needs = ("mail_from", "mail_templates")
     if None in (settings.mail_from, settings.mail_templates):
         return {}, needs  # which is said with everything else that is missing
+    from reliq.automations import mail  # noqa: PLC0415 - who sends none need not read so much
+
     return {mail.KIND: mail.handler(settings)}, needs

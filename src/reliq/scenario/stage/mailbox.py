@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from anyio.abc import SocketAttribute, SocketStream
@@ -80,7 +80,7 @@ class Mailbox:
 
         """
         head = message_from_bytes(text, policy=policy.default)
-        about = {"mail": next(self._mails), "key": str(head["Subject"])}
+        about: dict[str, Any] = {"mail": next(self._mails), "key": str(head["Subject"])}
         self.recorder.record(
             "mail", "message", message_id=str(head["Message-ID"]), to=str(head["To"]), **about
         )
