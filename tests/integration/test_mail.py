@@ -1,6 +1,7 @@
 """Mail through the queue: a real Postgres, a real worker, a real mail server."""
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -24,15 +25,20 @@ pytestmark = pytest.mark.anyio
 SOON = RetryPolicy(base=timedelta(seconds=0.01), cap=timedelta(seconds=0.02), attempts_max=4)
 RECEIPT = Mail(to="ada@example.org", template="receipt", user=7, event="paid", data={"order": 42})
 
+PAGE = Path(__file__).parents[2] / "docs" / "automations.md"
+
 Work = Callable[..., Awaitable[None]]
 
 
 @pytest.fixture
 def work(pool: asyncpg.Pool, open_queue: OpenQueue, tmp_path: Path) -> Work:
     """Have workers send mails to a mailbox until every job has ended."""
-    (tmp_path / "receipt.txt").write_text("Subject: Order {{ order }}\n\nThank you.\n")
 
-    async def run(box: Mailbox, *, workers: int = 1, unknown: str = "repeat") -> None:
+    async def run(
+        box: Mailbox, *, workers: int = 1, unknown: str = "repeat",
+        template: str = "Subject: Order {{ order }}\n\nThank you.\n",
+    ) -> None:  # fmt: skip
+        (tmp_path / "receipt.txt").write_text(template)
         settings = Settings(
             _env_file=None, database_url="postgresql://nowhere/none",
             mail_url=f"smtp+plain://127.0.0.1:{box.port}", mail_from="shop@example.com",
@@ -118,6 +124,20 @@ async def test_a_text_that_is_refused_for_now_is_new_to_the_next_attempt(pool, w
 
     [job] = await jobs(pool)
     assert (job["state"], job["attempt"], len(box.seen)) == ("succeeded", 3, 3)
+
+
+async def test_what_the_page_shows_is_sent(pool, work: Work):
+    _, section = PAGE.read_text(encoding="utf-8").split("\n## Mail")
+    [statement] = re.findall(r"```sql\n(.*?)```", section.split("\n## ")[0], re.DOTALL)
+    [template] = re.findall(r"```\n(Subject:.*?)```", section, re.DOTALL)
+    await pool.execute(statement)
+
+    async with open_mailbox(Mailbox()) as box:
+        await work(box, template=template)
+
+    [mail] = box.seen
+    assert mail["Subject"] == "Your order, 12.50 €"
+    assert mail.get_content() == "Thank you. We have got your order of 12.50 €.\n"
 
 
 @pytest.mark.parametrize("at", ["rcpt", "data"])
