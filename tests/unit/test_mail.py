@@ -2,12 +2,13 @@
 
 import importlib.util
 import traceback
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import anyio
 import pytest
 from anyio.abc import SocketAttribute
+from anyio.streams.buffered import BufferedByteReceiveStream
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
@@ -281,6 +282,41 @@ async def test_a_server_that_does_not_greet_is_left_at_the_deadline(send, scheme
     assert ledger == {}
 
 
+@asynccontextmanager
+async def slow(heard, gone):
+    """A server that takes its time over every answer."""
+
+    async def talk(stream):
+        async with stream:
+            lines = BufferedByteReceiveStream(stream)
+            with suppress(anyio.IncompleteRead, anyio.EndOfStream, anyio.BrokenResourceError):
+                await stream.send(b"220 slow\r\n")
+                while True:
+                    heard.append(await lines.receive_until(b"\r\n", 1000))
+                    await anyio.sleep(0.05)
+                    await stream.send(b"250 OK\r\n")
+        gone.set()
+
+    async with (
+        await anyio.create_tcp_listener(local_host=HOST) as listener,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(listener.serve, talk)
+        yield Mailbox(port=listener.extra(SocketAttribute.local_port))  # noqa: S610
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_deadline_is_for_all_steps_together_and_nothing_is_said_after_it(send):
+    heard, gone = [], anyio.Event()
+    async with slow(heard, gone) as box:
+        with pytest.raises(TemporaryError, match=r"within 0\.12 s"):
+            await send(box, mail_timeout="120ms")
+        with anyio.fail_after(10):
+            await gone.wait()
+
+    assert b"QUIT" not in heard
+
+
 async def test_a_text_that_is_not_answered_is_unknown_at_the_deadline(send):
     ledger = Ledger()
     async with open_mailbox(Mailbox(hangs=True)) as box:
@@ -381,6 +417,10 @@ def test_the_password_is_in_no_repr(templates):
         ({"to": "ada@example.org, eve@evil.test"}, "to is no address"),
         ({"to": "ada"}, "to is no address"),
         ({"to": "zoë@example.org"}, "to is no address"),
+        ({"to": "ada@exämple.org"}, "to is no address"),
+        ({"to": "ada@example.org> SIZE=1"}, "to is no address"),
+        ({"to": "A\x07 <ada@example.org>"}, "to is no address"),
+        ({"to": "=?utf-8?q?a=0D=0ABcc:x?= <ada@example.org>"}, "to is no address"),
         ({"to": ""}, "to is no address"),
         ({"reply_to": "nobody"}, "reply_to is no address"),
     ],

@@ -221,5 +221,4 @@ def _address(text: str) -> Address | None:
         is_whole = address.username and address.domain and not header.defects
     except (ValueError, MessageError, IndexError):
         return None
-    is_plain = address.addr_spec.isascii() and text.isprintable()
-    return address if is_whole and is_plain else None
+    return address if is_whole and address.addr_spec.isascii() else None

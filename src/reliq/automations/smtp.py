@@ -99,7 +99,7 @@ class Smtp:
 
         server, seconds = self.server, self.timeout.total_seconds()
         client = SMTP(
-            hostname=server.host, port=server.port, timeout=seconds, local_hostname=self.local_name,
+            hostname=server.host, port=server.port, timeout=None, local_hostname=self.local_name,
             use_tls=server.security == "tls", start_tls=server.security == "starttls",
             tls_context=None if server.security == "plain" else self.tls,
         )  # fmt: skip
