@@ -54,13 +54,14 @@ class Effect:
 
     `new`: it is yours to do. `unknown`: somebody else began, and came to an end without a word, or
     an earlier attempt did: ask the provider, repeat it under the same idempotency key, or give
-    up. `done`: `result` is what was said of it then.
+    up. `done`: `result` is what was said of it then. `released`: you gave it back.
     """
 
     key: str
-    found: Literal["new", "unknown", "done"]
+    found: Literal["new", "unknown", "done", "released"]
     result: Any
     _finish: Callable[[Any], Awaitable[None]] = field(repr=False)
+    _release: Callable[[], Awaitable[None]] = field(repr=False)
 
     @property
     def is_new(self) -> bool:
@@ -87,10 +88,30 @@ class Effect:
             ValueError: the result is not JSON.
 
         """
-        if self.is_done:
-            raise RuntimeError(f"the effect {self.key!r} is done already")
+        self._check_open()
         await self._finish(result)
         self.found, self.result = "done", result
+
+    async def release(self) -> None:
+        """
+        Give it back: it was certainly not done, for its provider refused it.
+
+        Who asks next, this job or another, finds it new. One that was unknown stays so: what was
+        refused is the repetition, and nobody knows of the time before.
+
+        Raises:
+            LeaseLost: the job is no longer ours, and nothing was written.
+            StoreUnavailable: the database went away; it may or may not have been given back.
+
+        """
+        self._check_open()
+        if self.is_new:
+            await self._release()
+            self.found = "released"
+
+    def _check_open(self) -> None:
+        if self.found in {"done", "released"}:
+            raise RuntimeError(f"the effect {self.key!r} is {self.found} already")
 
 
 Transaction = Callable[[Sequence[str]], AbstractAsyncContextManager[Any]]

@@ -121,6 +121,10 @@ class Queue(Protocol):
         """Remember that it is done; False when lease or reservation are not ours any more."""
         ...
 
+    async def release_effect(self, claim: Claim, key: str) -> bool:
+        """Forget that a job began it, for it was not done; False as above."""
+        ...
+
     async def fan_out(self, connection: Any, parent: JobId, family: Family) -> int:
         """Make a job's children in a transaction, once; answer how many were made."""
         ...

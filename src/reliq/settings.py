@@ -30,6 +30,7 @@ from reliq.domain.keep import Keep, Keeps
 from reliq.domain.lanes import read_queues
 from reliq.domain.retry import RetryPolicy
 from reliq.domain.sealed import read_keys
+from reliq.domain.smtp import read_mail_url
 
 PREFIX: Final = "RELIQ_"
 ENV_FILE: Final = Path(".env")
@@ -69,6 +70,12 @@ def _address(value: SecretStr) -> SecretStr:
 def _keys(value: SecretStr | None) -> SecretStr | None:
     if value is not None:
         read_keys(value.get_secret_value())
+    return value
+
+
+def _mail_url(value: SecretStr | None) -> SecretStr | None:
+    if value is not None:
+        read_mail_url(value.get_secret_value())
     return value
 
 
@@ -141,6 +148,16 @@ class Settings(BaseSettings):
     alert_window: Duration = Field(timedelta(hours=1), description="one alert per error in it")
     site_forward_url: SecretStr | None = Field(
         None, description="where the site's forms are posted on to; such addresses hold tokens"
+    )
+
+    mail_url: Annotated[SecretStr | None, AfterValidator(_mail_url)] = Field(
+        None, description="hands mails in, smtp://user:password@host:587; unset: no mail.send here"
+    )
+    mail_from: str | None = Field(None, description="the sender, as Shop <shop@example.com>")
+    mail_templates: Path | None = Field(None, description="the folder with the texts of mails")
+    mail_timeout: Duration = Field(timedelta(seconds=10), description="total, per mail")
+    mail_unknown: Literal["repeat", "hold"] = Field(
+        "repeat", description="a mail of which nobody knows whether it was sent; hold: ask a person"
     )
 
     prune: bool = Field(default=True, description="off: no worker prunes; run `reliq prune` daily")

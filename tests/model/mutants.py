@@ -223,6 +223,14 @@ MUTANTS: Mapping[type[Player], Mapping[str, tuple[Change, ...]]] = {
         "an effect is done by who has ended": (
             Change("finish_effect", "and state = 'running' for share", "for share"),
         ),
+        "an effect is released by who has ended": (
+            Change("release_effect", "and state = 'running' for share", "for share"),
+        ),
+        "an effect is released by whose job another has": (
+            Change("release_effect", "and job_id = $2 and fence = $3 and done_at", "and job_id = $2 and done_at"),
+            Change("release_effect", "and fence = $3 and state", "and $3 > 0 and state"),
+        ),
+        "an effect that is done is released": (Change("release_effect", " and done_at is null"),),
         "a dead holder is still at its effect": (
             Change(EFFECTS, "j.id = held.job_id and j.fence = held.fence and", "j.id = held.job_id and"),
         ),

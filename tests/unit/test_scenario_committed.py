@@ -51,6 +51,7 @@ HELD = {"key": "k", "job_id": 3, "fence": 1, "done_at": None, "result": None}
         (HELD, {**HELD, "done_at": 5, "result": "{}"}, "effect-done"),
         ({**HELD, "done_at": 5}, {**HELD, "done_at": 5}, None),
         ({**HELD, "done_at": 5}, None, None),
+        (HELD, None, "effect-released"),
     ],
 )
 def test_the_ledger_of_effects_is_told_by_who_begins_and_who_ends(old, new, said):
@@ -59,8 +60,9 @@ def test_the_ledger_of_effects_is_told_by_who_begins_and_who_ends(old, new, said
 
     assert [entry.e for entry in entries] == ([said] if said else [])
     for entry in entries:
+        row = new or old
         assert (entry.a["key"], entry.a["job"], entry.a["fence"]) == (
-            "k", new["job_id"], new["fence"]
+            "k", row["job_id"], row["fence"]
         )  # fmt: skip
         if said == "effect-reserved":
             assert (entry.a["was_job"], entry.a["was_fence"]) == (

@@ -13,10 +13,12 @@ import structlog
 
 from reliq.app import Job
 from reliq.automations import drill
+from reliq.automations.mail import Mail
 from reliq.domain.event import Delivery
 from reliq.domain.family import Family
 from reliq.domain.job import DuplicateOf, NewJob
 from reliq.errors import PermanentError, TemporaryError
+from reliq.settings import Settings
 
 pytestmark = pytest.mark.anyio
 
@@ -154,11 +156,24 @@ async def test_a_call_from_a_process_of_its_own_names_the_worker():
 
 def test_what_runs_apart_is_isolated_and_nothing_else(monkeypatch):
     monkeypatch.setenv("DRILL_POLICIES", "{}")
-    settings = SimpleNamespace(time_limit=timedelta(seconds=5))
+    settings = SimpleNamespace(time_limit=timedelta(seconds=5), mail_url=None)
     handlers = drill.app(settings).handlers
 
     apart = {kind for kind, handler in handlers.items() if handler.isolated}
     assert apart == {f"drill.apart.{name}" for name in ("call", "sleep", "exit", "crash", "hog")}
+
+
+@pytest.mark.parametrize("url", [None, "smtp+plain://127.0.0.1:25"])
+def test_mails_are_sent_where_there_is_a_mail_server(monkeypatch, tmp_path, url):
+    monkeypatch.setenv("DRILL_POLICIES", "{}")
+    settings = Settings(
+        _env_file=None, database_url="postgresql://nowhere/none", mail_url=url,
+        mail_from="shop@drill.test", mail_templates=tmp_path,
+    )  # fmt: skip
+    app = drill.app(settings)
+
+    assert ("drill.mail" in app.handlers) == (url is not None)
+    assert url is None or app.handler("drill.mail").payload is Mail
 
 
 @respx.mock

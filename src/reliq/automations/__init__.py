@@ -1,5 +1,5 @@
 """
-The bundled automations: a site's form, a Telegram bot, GitHub, a heartbeat, and alerts.
+The bundled automations: a site's form, a Telegram bot, GitHub, mail, a heartbeat, and alerts.
 
 They are the default App and the example of one: each is one file with a source, a handler, or
 both, and this factory is the one place that puts them together.
@@ -9,7 +9,7 @@ from functools import cache
 
 import httpx
 
-from reliq.app import App
+from reliq.app import App, Handler
 from reliq.automations import alert, github, heartbeat, site_form, telegram
 from reliq.automations.outgoing import Outgoing
 from reliq.domain.slots import Schedule
@@ -30,6 +30,7 @@ def app(settings: Settings) -> App:
     if settings.site_forward_url is not None:
         crm = Outgoing(http=http, url=settings.site_forward_url, what="the CRM")
     bot = telegram.Telegram.of(settings, http)
+    mails, needs = _mail(settings)
     return App(
         sources={"site": site_form.SOURCE, "telegram": telegram.SOURCE, "github": github.SOURCE},
         handlers={
@@ -38,8 +39,21 @@ def app(settings: Settings) -> App:
             "github.event": github.log_event,
             "heartbeat": heartbeat.beat,
             "alert": alert.handler(bot),
+            **mails,
         },
         schedules=[Schedule(kind="heartbeat", when=Every(minutes=60))],
-        needs=("telegram_token", "alert_chat_id"),
+        needs=("telegram_token", "alert_chat_id", *needs),
         close=[close],
     )
+
+
+def _mail(settings: Settings) -> tuple[dict[str, Handler], tuple[str, ...]]:
+    """Return the handler of mails and what it needs; without a server nobody handles them here."""
+    if settings.mail_url is None:
+        return {}, ()
+    needs = ("mail_from", "mail_templates")
+    if None in (settings.mail_from, settings.mail_templates):
+        return {}, needs  # which is said with everything else that is missing
+    from reliq.automations import mail  # noqa: PLC0415 - who sends none need not read so much
+
+    return {mail.KIND: mail.handler(settings)}, needs

@@ -13,6 +13,7 @@ a job may name a `group`, how many of it may be `running`, and a `queue`.
 | `drill.call`     | `url`            | posts to the address, with the job's key                 |
 | `drill.write`    |                  | one row in `drill.effects`, in the transaction of the settle |
 | `drill.once`     | `url`, `effect`  | calls unless the effect of that key is done, and says that it is |
+| `drill.mail`     | as `mail.send`   | sends a mail, where there is a mail server               |
 | `drill.book`     | `url`            | calls, then writes                                       |
 | `drill.stubborn` | `url`            | as `book`, and cannot be stopped: its late result meets the fence alone |
 | `drill.sleep`    | `s`              | waits                                                    |
@@ -46,6 +47,7 @@ import structlog
 
 from reliq import enqueue
 from reliq.app import App, Handler, Job, Source
+from reliq.automations.mail import Mail, Mailer
 from reliq.domain.event import Delivery
 from reliq.domain.http import check
 from reliq.domain.job import DuplicateOf, NewJob, Payload
@@ -106,6 +108,9 @@ def app(settings: Settings) -> App:
         f"{_APART}call": call, f"{_APART}sleep": sleep, f"{_APART}exit": leave,
         f"{_APART}crash": crash, f"{_APART}hog": hog,
     }  # fmt: skip
+    if settings.mail_url is not None:
+        mailer = Mailer.of(settings)
+        kinds["drill.mail"] = lambda _, job: mailer.send(job)
     policies = {
         kind: Policy(
             retry=RetryTable(
@@ -120,6 +125,7 @@ def app(settings: Settings) -> App:
             kind: Handler(
                 partial(told, drill, does), policy=policies.get(kind, DEFAULT),
                 isolated=kind.startswith(_APART),
+                payload=Mail if kind == "drill.mail" else None,
             )
             for kind, does in kinds.items()
         },

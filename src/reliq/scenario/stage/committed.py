@@ -82,7 +82,7 @@ def _said(change: Change, attempts: Mapping[tuple[int, int], Row]) -> Said:
             row = new or old
             what = "pause" if change.op == "insert" else "resume"
             yield what, {"scope": row["scope"], "name": row["name"]}
-        case "effect_keys", "insert" | "update":
+        case "effect_keys", "insert" | "update" | "delete":
             yield from _of_ledger(old, new)
         case "parents", "insert":
             names = {"parent": "job_id", "kind": "then_kind"}
@@ -99,7 +99,12 @@ def _said(change: Change, attempts: Mapping[tuple[int, int], Row]) -> Said:
 
 
 def _of_ledger(old: Row, new: Row) -> Said:
-    about = {"key": new["key"], "job": new["job_id"], "fence": new["fence"]}
+    row = new or old
+    about = {"key": row["key"], "job": row["job_id"], "fence": row["fence"]}
+    if not new:  # what is done is pruned one day, and that is no news
+        if row.get("done_at") is None:
+            yield "effect-released", about
+        return
     was = {"was_job": old.get("job_id"), "was_fence": old.get("fence")}
     if (new["job_id"], new["fence"]) != (was["was_job"], was["was_fence"]):
         yield "effect-reserved", {**about, **was}
