@@ -16,7 +16,7 @@ with due as (
   ) as j
 ),
 dead as (
-  select a.kind = 'alert' as alert, a.ended_at > reliq.now() - interval '1 day' as fresh,
+  select a.kind = 'alert' or a.kind like 'alert.%' as alert, a.ended_at > reliq.now() - interval '1 day' as fresh,
          a.ignored_at is null
            and not exists (select from reliq.jobs
                            where requeued_from = a.job_id and requeued_from is not null) as open
