@@ -112,4 +112,7 @@ class System(Strict):
     config: Config = Config()
     policies: dict[str, Table] = Field(default={}, description="of kinds of the drill")
     upstream: list[Rule] = []
+    alerts: bool = Field(
+        default=False, description="jobs that die make alerts, which are posted to the upstream"
+    )
     schedules: list[Schedule] = []

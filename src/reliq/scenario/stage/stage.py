@@ -89,10 +89,12 @@ class Stage:
     def environment(self, process: str) -> Mapping[str, str]:
         """Return the environment of a process but for what its role adds."""
         address = self.database.dsn_of(process, self.links.db.get(base(process)))
+        alerts = {"RELIQ_ALERT_URL": f"{self.upstream_url}alerts"}
         return {
             **settings(self.scenario),
             "RELIQ_DATABASE_URL": address,
             "RELIQ_SECRETS__DRILL": SECRET,
+            **(alerts if self.scenario.system.alerts else {}),
         }
 
 
