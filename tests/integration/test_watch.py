@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 from reliq.app import Handler, Job
 from reliq.automations import watch
 from reliq.automations.outgoing import Outgoing
+from reliq.domain.outcome import fingerprint
 from reliq.domain.slots import Schedule
 from reliq.domain.when import Every
 from reliq.errors import LeaseLost
@@ -332,20 +333,27 @@ async def test_places_for_alerts_are_those_of_a_window_and_are_free_again_in_the
     assert len(await looks.alerts()) == 11
 
 
-async def test_one_error_at_one_moment_in_many_workers_takes_one_place(pool, open_queue: OpenQueue):
-    await pool.execute(
-        "insert into reliq.jobs (kind, key) select 'job', 'k' from generate_series(1, 20)"
-    )
-    queues = [open_queue(f"w{n}") for n in range(20)]
-    claims = [(await queue.claim_jobs(1))[0] for queue in queues]
+async def test_one_error_at_one_moment_in_two_workers_takes_one_place(pool, queue: PostgresQueue):
+    """The second finds no alert yet, takes a place, waits for the key, and gives the place back."""
+    await enqueue(pool, "job")
+    await enqueue(pool, "job")
+    first, second = await queue.claim_jobs(2)
+    waiting = "select count(*) from pg_locks where not granted and locktype = 'transactionid'"
 
-    async with anyio.create_task_group() as tasks:
-        for queue, claim in zip(queues, claims, strict=True):
-            tasks.start_soon(queue.settle_jobs, [(claim, buried())])
+    async with pool.acquire() as other, anyio.create_task_group() as tasks:
+        transaction = other.transaction()
+        await transaction.start()
+        alert = "select reliq.raise_alert(j, $2, '1 hour') from reliq.jobs j where id = $1"
+        assert await other.fetchval(alert, first.job_id, fingerprint("refused"))
+        tasks.start_soon(queue.settle_jobs, [(second, buried("refused"))])
+        with anyio.fail_after(10):
+            while not await pool.fetchval(waiting):
+                await anyio.sleep(0.01)
+        await transaction.commit()
 
     assert await pool.fetchval("select count(*) from reliq.jobs where kind = 'alert'") == 1
-    taken = "select count(*) from reliq.alert_places where taken_in >= 0"
-    assert await pool.fetchval(taken) == 1
+    taken = "select array_agg(place) from reliq.alert_places where taken_in >= 0"
+    assert await pool.fetchval(taken) == [1]
 
 
 async def test_nobody_waits_for_a_place_that_another_is_taking(pool, queue: PostgresQueue):

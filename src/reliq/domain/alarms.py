@@ -141,7 +141,7 @@ def _failures(figures: Figures, bounds: Bounds) -> dict[Name, str]:
         )
     if figures.alerts_lost:
         on["alerts", ""] = (
-            f"{figures.alerts_lost} alerts never arrived: see `reliq failed`, kinds alert and alert.*"
+            f"{figures.alerts_lost} alerts never arrived: see `reliq failed`, kinds alert and alert.…"
         )
     if figures.lost_leases >= bounds.lost_leases:
         on["workers", ""] = (
