@@ -39,7 +39,11 @@ HEADERS_KEPT: Final = frozenset({"content-type", "user-agent"})
 """What is stored of every delivery's headers; a source names more. Never a secret's header."""
 
 ALERT_KIND: Final = "alert"
-"""The kind of job that the queue makes when a job dies; an App that handles it gets alerts."""
+"""
+The kind of job that the queue makes when a job dies; an App that handles it gets alerts.
+
+Kinds that begin with it and a dot are its channels: when they die, no alert is made either.
+"""
 
 
 FanOut = Callable[[Any, JobId, Family], Awaitable[int]]

@@ -32,6 +32,7 @@ EVENTS: Final = frozenset(
         "drill.started", "drill.going", "drill.ended", "drill.point", "drill.effect", "drill.placed",
         "form.received", "github.received", "heartbeat.beat", "alert.not_sent",
         "mail.sent", "mail.repeated",
+        "alarms.told", "watch.not_pinged",
     }
 )  # fmt: skip
 

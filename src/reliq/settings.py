@@ -43,6 +43,7 @@ _HOST: Final = r"(?:[\w.%~-]*|\[[0-9a-fA-F:.]+\])(?::\d+)?"
 _ADDRESS: Final = re.compile(
     rf"postgres(?:ql)?://(?:[^@/?#\s\[\]]*@)?{_HOST}(?:,{_HOST})*(?:/[^?#\s]*)?(?:\?[^#\s]*)?"
 )
+_WEB_ADDRESS: Final = re.compile(r"https?://[^\s/?#]+(?:[/?#]\S*)?")
 _WITHOUT_PASSWORD: Final = re.compile(
     r"postgres(?:ql)?://(?:[^@/?#]*@)?([\w.,-]*|\[[0-9a-f:]+\])(:\d+)?/([^@/?#]*)(?:\?[^@]*)?"
 )
@@ -79,6 +80,12 @@ def _mail_url(value: SecretStr | None) -> SecretStr | None:
     return value
 
 
+def _web_address(value: SecretStr) -> SecretStr:
+    if not _WEB_ADDRESS.fullmatch(value.get_secret_value()):
+        raise ValueError("write it as https://host/path, or http://")
+    return value
+
+
 def _queues(value: str) -> str:
     read_queues(value)
     return value
@@ -86,6 +93,7 @@ def _queues(value: str) -> str:
 
 Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
 Address = Annotated[SecretStr, AfterValidator(_address)]
+WebAddress = Annotated[SecretStr, AfterValidator(_web_address)]
 
 
 class Settings(BaseSettings):
@@ -144,8 +152,22 @@ class Settings(BaseSettings):
     telegram_token: SecretStr | None = Field(None, description="of the bot, from BotFather")
     telegram_api: str = Field("https://api.telegram.org", description="its base address")
     telegram_timeout: Duration = Field(timedelta(seconds=10), description="total, per call")
-    alert_chat_id: str | None = Field(None, description="the chat that alerts go to")
+    alert_chat_id: str | None = Field(
+        None, description="the chat that alerts go to, where no RELIQ_ALERT_URL takes them"
+    )
     alert_window: Duration = Field(timedelta(hours=1), description="one alert per error in it")
+    alert_url: WebAddress | None = Field(
+        None, description="an http(s) address that alerts are posted to, as JSON"
+    )
+    watch_dead: int = Field(20, ge=1, description="dead letters in a window that are an alarm")
+    watch_same_error: int = Field(10, ge=1, description="of one kind and error, an alarm")
+    watch_lost_leases: int = Field(20, ge=1, description="lost in a window that are an alarm")
+    watch_due_age: Duration = Field(
+        timedelta(minutes=10), description="jobs due, or a slot missed, for so long are an alarm"
+    )
+    watch_ping_url: WebAddress | None = Field(
+        None, description="an http(s) address that is called each minute while no alarm is on"
+    )
     site_forward_url: SecretStr | None = Field(
         None, description="where the site's forms are posted on to; such addresses hold tokens"
     )

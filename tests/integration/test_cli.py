@@ -945,6 +945,27 @@ def test_doctor_reports_alerts_that_died_whenever_that_was(reliq, sql):
     assert findings["alerts"]["text"].startswith("1 alert never arrived")
 
 
+def test_doctor_reports_alerts_of_either_channel(reliq, sql):
+    make_dead(sql, kind="alert.webhook", age="5 days")
+
+    assert examined(reliq)[2]["alerts"]["text"].startswith("1 alert never arrived")
+
+
+def test_doctor_names_the_alarms_that_were_told_and_are_on(reliq, sql):
+    for name, told, ended in (("on", True, False), ("over", True, True), ("pending", False, False)):
+        sql(
+            "insert into reliq.alarms values ($1, '', $1 || ' it is', reliq.now(),"
+            " case when $2 then reliq.now() end, case when $3 then reliq.now() end, false)"
+            " returning 1", name, told, ended,
+        )  # fmt: skip
+
+    code, document, findings = examined(reliq)
+
+    assert code == 1
+    assert findings["alarms"]["text"] == "on it is"
+    assert document["figures"]["alarms"] == ["on it is"]
+
+
 def test_doctor_reports_jobs_that_nobody_works_off(reliq, sql, clock):
     sql("select job_id from reliq.enqueue('order')")
     anyio.run(clock.forward, 600)

@@ -38,6 +38,7 @@ EFFECTS = "0005_effect_keys"
 CANCEL = "0006_cancel"
 LIMITS = "0007_limits"
 FAMILIES = "0008_families"
+ALERTS = "0011_alarms"
 
 MUTANTS: Mapping[type[Player], Mapping[str, tuple[Change, ...]]] = {
     JobMoves: {
@@ -167,6 +168,15 @@ MUTANTS: Mapping[type[Player], Mapping[str, tuple[Change, ...]]] = {
         ),
         "an error raises no alert": (
             Change("settle_dead", "case when $8::boolean and", "case when not $8::boolean and"),
+        ),
+        "one error is told of again": (
+            Change(ALERTS, "dead.kind || ':' || fingerprint || ':'", "dead.kind || ':' || fingerprint || dead.id || ':'"),
+        ),
+        "alerts of a window know no bound": (
+            Change(ALERTS, "where p.taken_in <> number order by", "order by"),
+        ),
+        "a window's places are never free again": (
+            Change(ALERTS, "where p.taken_in <> number order by", "where p.taken_in = -1 order by"),
         ),
     },
     GroupMoves: {

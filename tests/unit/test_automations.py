@@ -66,10 +66,29 @@ def test_the_default_app_is_made_of_settings_and_says_which_it_needs():
     assert isinstance(app, App)
     assert set(app.sources) == {"site", "telegram", "github"}
     assert set(app.handlers) == {
-        "site.form", "telegram.message", "github.event", "heartbeat", "alert",
+        "site.form", "telegram.message", "github.event", "heartbeat", "alert", "watch",
     }  # fmt: skip
     assert set(app.needs) == {"telegram_token", "alert_chat_id"}
-    assert [(s.kind, s.when) for s in app.schedules] == [("heartbeat", Every(minutes=60))]
+    assert [(s.kind, s.when) for s in app.schedules] == [
+        ("heartbeat", Every(minutes=60)), ("watch", Every(minutes=1)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("told", "kinds", "needs"),
+    [
+        ({"telegram_token": None, "alert_chat_id": None}, {"alert"}, set()),
+        ({"alert_chat_id": None}, {"alert"}, set()),
+        ({"telegram_token": None}, {"alert", "alert.telegram", "alert.webhook"},
+         {"telegram_token", "alert_chat_id"}),
+        ({}, {"alert", "alert.telegram", "alert.webhook"}, {"telegram_token", "alert_chat_id"}),
+    ],
+)  # fmt: skip
+def test_an_address_for_alerts_is_a_channel_beside_or_instead_of_the_bot(told, kinds, needs):
+    app = automations.app(settings(alert_url="https://ops.test/hook", **told))
+
+    assert {kind for kind in app.handlers if kind.startswith("alert")} == kinds
+    assert set(app.needs) == needs
 
 
 async def test_an_app_that_called_nobody_made_no_client_and_has_nothing_to_close(monkeypatch):
@@ -266,8 +285,12 @@ PAYLOADS = {
 }
 
 
+def test_every_handler_but_the_one_that_needs_a_database_is_run_twice_here():
+    assert set(automations.app(settings()).handlers) - set(PAYLOADS) == {"watch"}
+
+
 @pytest.mark.respx(assert_all_called=False)
-@pytest.mark.parametrize("kind", list(automations.app(settings()).handlers))
+@pytest.mark.parametrize("kind", list(PAYLOADS))
 async def test_a_handler_that_runs_twice_asks_for_the_same_thing_under_the_same_key(
     kind, respx_mock
 ):

@@ -1,5 +1,5 @@
 """
-The bundled automations: a site's form, a Telegram bot, GitHub, mail, a heartbeat, and alerts.
+The bundled automations: a site's form, a Telegram bot, GitHub, mail, a heartbeat, alerts, and a watch.
 
 They are the default App and the example of one: each is one file with a source, a handler, or
 both, and this factory is the one place that puts them together.
@@ -10,7 +10,7 @@ from functools import cache
 import httpx
 
 from reliq.app import App, Handler
-from reliq.automations import alert, github, heartbeat, site_form, telegram
+from reliq.automations import alert, github, heartbeat, site_form, telegram, watch
 from reliq.automations.outgoing import Outgoing
 from reliq.domain.slots import Schedule
 from reliq.domain.when import Every
@@ -31,6 +31,16 @@ def app(settings: Settings) -> App:
         crm = Outgoing(http=http, url=settings.site_forward_url, what="the CRM")
     bot = telegram.Telegram.of(settings, http)
     mails, needs = _mail(settings)
+    channels: dict[str, alert.Channel] = {}
+    if settings.alert_chat_id is not None or settings.alert_url is None:
+        channels["telegram"] = alert.by_telegram(bot)
+    if settings.alert_url is not None:
+        url = settings.alert_url
+        channels["webhook"] = alert.by_webhook(Outgoing(http=http, url=url, what="the alert URL"))
+    ping = None
+    if settings.watch_ping_url is not None:
+        ping = Outgoing(http=http, url=settings.watch_ping_url, what="the ping URL")
+    schedules = [Schedule(kind="heartbeat", when=Every(minutes=60)), watch.SCHEDULE]
     return App(
         sources={"site": site_form.SOURCE, "telegram": telegram.SOURCE, "github": github.SOURCE},
         handlers={
@@ -38,12 +48,14 @@ def app(settings: Settings) -> App:
             "telegram.message": telegram.handler(bot),
             "github.event": github.log_event,
             "heartbeat": heartbeat.beat,
-            "alert": alert.handler(bot),
+            **alert.handlers(channels),
+            watch.KIND: watch.handler(settings, schedules, ping),
             **mails,
         },
-        schedules=[Schedule(kind="heartbeat", when=Every(minutes=60))],
-        needs=("telegram_token", "alert_chat_id", *needs),
+        schedules=schedules,
+        needs=(("telegram_token", "alert_chat_id") if "telegram" in channels else ()) + needs,
         close=[close],
+        keep={watch.KIND: watch.KEEP},
     )
 
 

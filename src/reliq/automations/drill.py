@@ -26,7 +26,8 @@ a job may name a `group`, how many of it may be `running`, and a `queue`.
 | `drill.place`    | `job`, `fails`   | enqueues a job in the transaction of the settle, and fails so many times after that |
 | `drill.apart.*`  | as without       | `call`, `sleep`, `exit`, `crash` (by a signal) and `hog` (keeps the interpreter's lock for `s` seconds), each in a process of its own |
 
-The table `drill.effects` is the harness's. At the points of `DRILL_POINTS` the process halts
+Where `RELIQ_ALERT_URL` is set, jobs that die make alerts, which are posted there. The table
+`drill.effects` is the harness's. At the points of `DRILL_POINTS` the process halts
 itself until somebody lets it go on: there the harm is done.
 """
 
@@ -48,6 +49,8 @@ import structlog
 from reliq import enqueue
 from reliq.app import App, Handler, Job, Source
 from reliq.automations.mail import Mail, Mailer
+from reliq.automations import alert
+from reliq.automations.outgoing import Outgoing
 from reliq.domain.event import Delivery
 from reliq.domain.http import check
 from reliq.domain.job import DuplicateOf, NewJob, Payload
@@ -119,9 +122,13 @@ def app(settings: Settings) -> App:
         )
         for kind, one in json.loads(environ.get("DRILL_POLICIES", "{}")).items()
     }
+    alerts: dict[str, Handler] = {}
+    if (url := settings.alert_url) is not None:
+        channel = alert.by_webhook(Outgoing(http=lambda: drill.http, url=url, what="the channel"))
+        alerts = alert.handlers({"webhook": channel}, policies.get("alert", alert.POLICY))
     return App(
         sources={"drill": Source(signature=SITE, route=route, dedup_key=dedup_key)},
-        handlers={
+        handlers=alerts | {
             kind: Handler(
                 partial(told, drill, does), policy=policies.get(kind, DEFAULT),
                 isolated=kind.startswith(_APART),

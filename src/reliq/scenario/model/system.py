@@ -129,4 +129,7 @@ class System(Strict):
         default=None,
         description="with it workers are given a mail server, which takes what no rule is for",
     )
+    alerts: bool = Field(
+        default=False, description="jobs that die make alerts, which are posted to the upstream"
+    )
     schedules: list[Schedule] = []

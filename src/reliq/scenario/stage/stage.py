@@ -95,11 +95,13 @@ class Stage:
             "RELIQ_MAIL_URL": self.mailbox.url, "RELIQ_MAIL_FROM": "shop@drill.test",
             "RELIQ_MAIL_TEMPLATES": str(TEMPLATES),
         }  # fmt: skip
+        alerts = {"RELIQ_ALERT_URL": f"{self.upstream_url}alerts"}
         return {
             **settings(self.scenario),
             **({} if self.scenario.system.mail is None else mail),
             "RELIQ_DATABASE_URL": address,
             "RELIQ_SECRETS__DRILL": SECRET,
+            **(alerts if self.scenario.system.alerts else {}),
         }
 
 
