@@ -31,6 +31,7 @@ EVENTS: Final = frozenset(
         # automations
         "drill.started", "drill.going", "drill.ended", "drill.point", "drill.effect", "drill.placed",
         "form.received", "github.received", "heartbeat.beat", "alert.not_sent",
+        "report.ended", "report.refused",
     }
 )  # fmt: skip
 

@@ -30,6 +30,7 @@ from reliq.domain.keep import Keep, Keeps
 from reliq.domain.lanes import read_queues
 from reliq.domain.retry import RetryPolicy
 from reliq.domain.sealed import read_keys
+from reliq.domain.signature import check_secrets
 
 PREFIX: Final = "RELIQ_"
 ENV_FILE: Final = Path(".env")
@@ -69,6 +70,18 @@ def _address(value: SecretStr) -> SecretStr:
 def _keys(value: SecretStr | None) -> SecretStr | None:
     if value is not None:
         read_keys(value.get_secret_value())
+    return value
+
+
+def _guard(value: SecretStr | None) -> SecretStr | None:
+    if value is not None:
+        check_secrets([value.get_secret_value().encode()])
+    return value
+
+
+def _public(value: str | None) -> str | None:
+    if value is not None and not re.fullmatch(r"https?://[^\s?#]+", value):
+        raise ValueError("write it as https://hooks.example.com, without ? and #")
     return value
 
 
@@ -141,6 +154,13 @@ class Settings(BaseSettings):
     alert_window: Duration = Field(timedelta(hours=1), description="one alert per error in it")
     site_forward_url: SecretStr | None = Field(
         None, description="where the site's forms are posted on to; such addresses hold tokens"
+    )
+
+    report_secret: Annotated[SecretStr | None, AfterValidator(_guard)] = Field(
+        None, description="what links to reports are signed with; unset: none is handed out"
+    )
+    public_url: Annotated[str | None, AfterValidator(_public)] = Field(
+        None, description="the receiver's address for the world, as https://hooks.example.com"
     )
 
     prune: bool = Field(default=True, description="off: no worker prunes; run `reliq prune` daily")

@@ -810,7 +810,7 @@ def test_prune_takes_ages_for_each_sort(reliq, sql):
     )
 
     assert reliq("prune", "--jobs", "10d", "--bodies", "36500d")[1] == (
-        "deleted 1 finished job, 0 expired keys and 0 old effects, emptied the bodies of 0 events\n"
+        "deleted 1 finished job, 0 expired keys, 0 old effects and 0 old reports, emptied the bodies of 0 events\n"
     )
     assert reliq("prune", "--dead", "10d", "--bodies", "36500d")[1].startswith(
         "deleted 1 finished job, 0 expired"

@@ -1,0 +1,11 @@
+-- insert_report: a report is about to be made of so many chunks.
+--
+--   $1  id      bigint
+--   $2  name    text
+--   $3  params  jsonb
+--   $4  chunks  integer
+--
+-- Keeps:   report-once (primary key).
+-- Reads:   index reports_pkey
+-- Returns: nothing
+insert into reliq.reports (id, name, params, chunks) values ($1, $2, $3, $4);
