@@ -44,9 +44,9 @@ async def serve(settings: Settings, app: App) -> None:
     store, place = database(settings), listening(settings.host, settings.port, "RELIQ_PORT")
     bell = Bell(store)
     async with (
+        store.pool("reliq receiver", REPORTS_POOL) as read,
         store.pool("reliq receiver", POOL) as pool,
         store.pool("reliq receiver", POOL, lock_timeout=GROUP_PATIENCE) as grouped,
-        store.pool("reliq receiver", REPORTS_POOL) as read,
     ):
         inbox = PostgresInbox(
             pool=pool,
