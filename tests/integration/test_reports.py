@@ -378,11 +378,11 @@ async def test_old_reports_go_in_batches_and_what_is_not_ended_stays(
 ):
     monkeypatch.setattr(pruner, "PARTS_BATCH", 2)
     await pool.execute(
-        "insert into reliq.reports (id, name, params, chunks, state, created_at, finished_at)"
-        " values (1, 'a', '{}', 5, 'ready', reliq.now() - interval '40 d', reliq.now() - interval '31 d'),"
-        " (2, 'a', '{}', 5, 'ready', reliq.now() - interval '40 d', reliq.now() - interval '29 d'),"
-        " (3, 'a', '{}', 5, 'running', reliq.now() - interval '400 d', null),"
-        " (4, 'a', '{}', 5, 'failed', reliq.now() - interval '40 d', reliq.now() - interval '31 d')"
+        "insert into reliq.reports (id, name, chunks, state, created_at, finished_at)"
+        " values (1, 'a', 5, 'ready', reliq.now() - interval '40 d', reliq.now() - interval '31 d'),"
+        " (2, 'a', 5, 'ready', reliq.now() - interval '40 d', reliq.now() - interval '29 d'),"
+        " (3, 'a', 5, 'running', reliq.now() - interval '400 d', null),"
+        " (4, 'a', 5, 'failed', reliq.now() - interval '40 d', reliq.now() - interval '31 d')"
     )
     await pool.execute(
         "insert into reliq.report_parts (report_id, chunk, part, rows, content)"

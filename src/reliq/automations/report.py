@@ -144,7 +144,7 @@ async def begin(reports: Mapping[str, Report], job: Job[Wanted]) -> None:
     report, about = _known(reports, name), {"report": job.id, "name": name}
     async with job.transaction() as tx:
         chunks = await report.split(tx, params)
-        await begin_report(tx, job.id, name, params, len(chunks))
+        await begin_report(tx, job.id, name, len(chunks))
         await write_part(tx, job.id, Part(0, 1, 0, csv_lines([report.columns])))
         children = [
             _job("report.chunk", {**about, "chunk": n, "of": dict(of)})

@@ -17,7 +17,10 @@ Params = Annotated[
     list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="As often as needed.")
 ]
 For = Annotated[
-    timedelta, typer.Option("--for", parser=some_time, metavar="TIME", help="How long it is good.")
+    timedelta | None,
+    typer.Option(
+        "--for", parser=some_time, metavar="TIME", help="How long it is good: 1d, unless given."
+    ),
 ]
 
 A_DAY: Final = timedelta(days=1)
@@ -43,7 +46,7 @@ def request(
 
 
 @report.command()
-def link(number: Job, *, lasts: For = A_DAY) -> None:
+def link(number: Job, *, lasts: For = None) -> None:
     """Print a link to a report; `/progress` before the question mark shows how far it is."""
     from reliq.automations.report import link as linking  # noqa: PLC0415 - see the package's docstring
     from reliq.postgres.reports import PostgresReports  # noqa: PLC0415
@@ -51,7 +54,7 @@ def link(number: Job, *, lasts: For = A_DAY) -> None:
     async def work(desk: Any, settings: Any) -> tuple[str, str]:
         if (found := await PostgresReports(desk.pool).find(number)) is None:
             raise RequestRefused(f"there is no report {number}: `reliq report request` makes one")
-        return linking(settings, number, found.now + lasts), _how_far(found)
+        return linking(settings, number, found.now + (lasts or A_DAY)), _how_far(found)
 
     address, how_far = at_desk(work)
     typer.echo(address)

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 
 from reliq.domain.report import Part, Progress
-from reliq.domain.text import storable, storable_json
+from reliq.domain.text import storable
 from reliq.postgres.failures import translated
 from reliq.postgres.pool import Connection
 from reliq.postgres.queries import query
@@ -17,13 +17,10 @@ FETCH = 1_000
 """Rows that a cursor brings at a time."""
 
 
-async def begin_report(
-    connection: Connection, report_id: int, name: str, params: Mapping[str, Any], chunks: int
-) -> None:
+async def begin_report(connection: Connection, report_id: int, name: str, chunks: int) -> None:
     """Write in the transaction of `connection` that a report is being made of so many chunks."""
-    given = storable_json(params, "the parameters")
     with translated():
-        await connection.execute(query("insert_report").text, report_id, name, given, chunks)
+        await connection.execute(query("insert_report").text, report_id, name, chunks)
 
 
 async def write_part(connection: Connection, report_id: int, part: Part) -> None:

@@ -2,12 +2,11 @@
 -- phase: expand
 
 -- A report has the number of the job that asks for it: whoever enqueues that can make a link at
--- once, and a job that runs twice makes one report. How far it is stands nowhere: it is read from
--- the parts that are there.
+-- once, and a job that runs twice makes one report. What was asked for stands in that job's payload.
+-- How far it is stands nowhere: it is read from the parts that are there.
 create table reliq.reports (
   id          bigint      primary key,
   name        text        not null,
-  params      jsonb       not null,
   chunks      int         not null,        -- as many as were asked for; each is a child of job `id`
   state       text        not null default 'running' check (state in ('running', 'ready', 'failed')),
   rows        bigint,                      -- of all parts, once the report has come to its end
@@ -31,7 +30,6 @@ create table reliq.report_parts (
 comment on table reliq.reports is 'reports that were asked for, one row each';
 comment on column reliq.reports.id is 'its number: that of the job of kind report.request that made it';
 comment on column reliq.reports.name is 'which report of the App it is';
-comment on column reliq.reports.params is 'what was asked for';
 comment on column reliq.reports.chunks is 'how many jobs of kind report.chunk make it';
 comment on column reliq.reports.state is 'running; ready: every chunk is there; failed: it ended, and some are not';
 comment on column reliq.reports.rows is 'how many rows it has; null while it is running';

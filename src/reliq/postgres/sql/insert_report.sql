@@ -2,10 +2,9 @@
 --
 --   $1  id      bigint
 --   $2  name    text
---   $3  params  jsonb
---   $4  chunks  integer
+--   $3  chunks  integer
 --
 -- Keeps:   report-once (primary key).
 -- Reads:   index reports_pkey
 -- Returns: nothing
-insert into reliq.reports (id, name, params, chunks) values ($1, $2, $3, $4);
+insert into reliq.reports (id, name, chunks) values ($1, $2, $3);
