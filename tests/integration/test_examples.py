@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import util
@@ -15,6 +16,7 @@ import asyncpg
 import pytest
 from typing_extensions import override
 
+import reliq
 from reliq.servers.loopback import HOST
 from tests.fixtures.processes import ROOT, StartCommand
 
@@ -140,16 +142,28 @@ async def test_a_partner_that_is_down_touches_neither_mail_nor_report(
 
 
 @pytest.mark.parametrize("name", ["purchase", "registration"])
-async def test_what_is_rolled_back_has_made_no_job(pool: asyncpg.Pool, name: str):
-    module = example(name)
+@pytest.mark.parametrize("fails", ["after", "inside"])
+async def test_an_order_or_a_member_is_there_with_its_jobs_or_not_at_all(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch, name: str, fails: str
+):
+    module, enqueue_many = example(name), reliq.enqueue_many
     await pool.execute(module.ORDERS if name == "purchase" else module.MEMBERS)
     act = module.buy if name == "purchase" else module.register
-    async with pool.acquire() as connection:
-        transaction = connection.transaction()
-        await transaction.start()
-        await act(connection, 7 if name == "purchase" else "Ann")
-        await transaction.rollback()
 
+    async def enqueue_then_fail(*arguments: Any) -> None:
+        await enqueue_many(*arguments)
+        raise ZeroDivisionError
+
+    if fails == "inside":
+        monkeypatch.setattr(module, "enqueue_many", enqueue_then_fail)
+    async with pool.acquire() as connection:
+        with pytest.raises(ZeroDivisionError):
+            async with connection.transaction() if fails == "after" else nullcontext():
+                await act(connection, 7 if name == "purchase" else "Ann")
+                raise ZeroDivisionError
+
+    table = "orders" if name == "purchase" else "members"
+    assert await pool.fetchval(f"select count(*) from {table}") == 0
     assert await states(pool) == {}
 
 
