@@ -20,7 +20,7 @@ from reliq.domain.job import Claim, JobId, Kind
 from reliq.domain.keep import Keep, Keeps
 from reliq.domain.report import report_link
 from reliq.errors import LeaseLost, PermanentError
-from reliq.postgres import pruner
+from reliq.postgres import pruner, reports
 from reliq.postgres.desk import Desk
 from reliq.postgres.enqueue import enqueue_job
 from reliq.postgres.pruner import Pruner
@@ -143,6 +143,7 @@ async def test_the_report_of_jobs_holds_those_that_ended_between_two_moments(
 
 async def test_the_report_of_jobs_is_cut_into_ranges_of_numbers(pool, monkeypatch):
     monkeypatch.setattr(module, "JOBS_OF_A_CHUNK", 10)
+    monkeypatch.setattr(reports, "FETCH", 5)
     await pool.execute(
         "insert into reliq.jobs (kind, key, state, ready, finished_at)"
         " select 'k', 'k', 'succeeded', false, reliq.now() - interval '1 hour' from generate_series(1, 25)"

@@ -14,7 +14,7 @@ from reliq.postgres.pool import Connection
 from reliq.postgres.queries import query
 
 FETCH = 1_000
-"""Rows that a cursor brings at a time."""
+"""Jobs that one statement brings."""
 
 
 async def begin_report(connection: Connection, report_id: int, name: str, chunks: int) -> None:
@@ -70,10 +70,14 @@ async def ended_jobs(
     connection: Connection, first: int, last: int, since: datetime, until: datetime
 ) -> AsyncIterator[asyncpg.Record]:
     """Read the jobs of a range of numbers that ended from `since` to before `until`."""
-    rows = connection.cursor(query("report_jobs").text, first, last, since, until, prefetch=FETCH)
-    with translated():
-        async for row in rows:
+    while first <= last:
+        with translated():
+            rows = await connection.fetch(
+                query("report_jobs").text, first, last, since, until, FETCH
+            )
+        for row in rows:
             yield row
+        first = rows[-1]["id"] + 1 if len(rows) == FETCH else last + 1
 
 
 @dataclass(frozen=True, slots=True)

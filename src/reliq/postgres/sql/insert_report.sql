@@ -5,6 +5,5 @@
 --   $3  chunks  integer
 --
 -- Keeps:   report-once (primary key).
--- Reads:   index reports_pkey
 -- Returns: nothing
 insert into reliq.reports (id, name, chunks) values ($1, $2, $3);

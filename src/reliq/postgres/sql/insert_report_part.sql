@@ -7,6 +7,5 @@
 --   $5  content    text
 --
 -- Keeps:   rows-once (primary key, and the fence of the settle).
--- Reads:   index report_parts_pkey
 -- Returns: nothing
 insert into reliq.report_parts (report_id, chunk, part, rows, content) values ($1, $2, $3, $4, $5);
