@@ -6,7 +6,7 @@ values for every expected ending, and raises `StoreUnavailable` when the databas
 answer in time: what was asked may or may not have happened.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,6 +16,7 @@ from reliq.domain.event import Duplicate, Stored
 from reliq.domain.family import Family
 from reliq.domain.job import Claim, Enqueued, Fence, JobId, Kind, NewJob
 from reliq.domain.outcome import Settlement
+from reliq.domain.report import Part, Progress
 
 Held = tuple[JobId, Fence]
 """A job under one lease: what every write of a running job names."""
@@ -75,6 +76,18 @@ class Inbox(Protocol):
 
     async def why_not_ready(self) -> str | None:
         """None when the database answers with the schema this version needs, else why not."""
+        ...
+
+
+class Reports(Protocol):
+    """What the receiver needs to hand out reports."""
+
+    async def find(self, report_id: int) -> Progress | None:
+        """Tell how far a report is; None if nobody asked for it."""
+        ...
+
+    def parts(self, report_id: int) -> AsyncIterator[Part]:
+        """Read a report in the order of its content, one piece in memory at a time."""
         ...
 
 

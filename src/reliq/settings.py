@@ -30,6 +30,7 @@ from reliq.domain.keep import Keep, Keeps
 from reliq.domain.lanes import read_queues
 from reliq.domain.retry import RetryPolicy
 from reliq.domain.sealed import read_keys
+from reliq.domain.signature import check_secrets
 from reliq.domain.smtp import read_mail_url
 
 PREFIX: Final = "RELIQ_"
@@ -83,6 +84,18 @@ def _mail_url(value: SecretStr | None) -> SecretStr | None:
 def _web_address(value: SecretStr) -> SecretStr:
     if not _WEB_ADDRESS.fullmatch(value.get_secret_value()):
         raise ValueError("write it as https://host/path, or http://")
+    return value
+
+
+def _guard(value: SecretStr | None) -> SecretStr | None:
+    if value is not None:
+        check_secrets([value.get_secret_value().encode()])
+    return value
+
+
+def _public(value: str | None) -> str | None:
+    if value is not None and not re.fullmatch(r"https?://[^\s?#]+", value):
+        raise ValueError("write it as https://hooks.example.com, without ? and #")
     return value
 
 
@@ -180,6 +193,12 @@ class Settings(BaseSettings):
     mail_timeout: Duration = Field(timedelta(seconds=10), description="total, per mail")
     mail_unknown: Literal["repeat", "hold"] = Field(
         "repeat", description="a mail of which nobody knows whether it was sent; hold: ask a person"
+    )
+    report_secret: Annotated[SecretStr | None, AfterValidator(_guard)] = Field(
+        None, description="what links to reports are signed with; unset: none is handed out"
+    )
+    public_url: Annotated[str | None, AfterValidator(_public)] = Field(
+        None, description="the receiver's address for the world, as https://hooks.example.com"
     )
 
     prune: bool = Field(default=True, description="off: no worker prunes; run `reliq prune` daily")

@@ -66,7 +66,7 @@ def test_the_default_app_is_made_of_settings_and_says_which_it_needs():
     assert isinstance(app, App)
     assert set(app.sources) == {"site", "telegram", "github"}
     assert set(app.handlers) == {
-        "site.form", "telegram.message", "github.event", "heartbeat", "alert", "watch",
+        "site.form", "telegram.message", "github.event", "heartbeat", "alert", "watch", *IN_TRANSACTIONS,
     }  # fmt: skip
     assert set(app.needs) == {"telegram_token", "alert_chat_id"}
     assert [(s.kind, s.when) for s in app.schedules] == [
@@ -284,9 +284,12 @@ PAYLOADS = {
     "alert": {"job_id": 7, "kind": "site.form", "reason": "permanent", "attempt": 1, "error": "x"},
 }
 
+IN_TRANSACTIONS = {"report.request", "report.chunk", "report.finish"}
+"""They ask nobody for anything and write with their success: see `test_reports.py`."""
+
 
 def test_every_handler_but_the_one_that_needs_a_database_is_run_twice_here():
-    assert set(automations.app(settings()).handlers) - set(PAYLOADS) == {"watch"}
+    assert set(automations.app(settings()).handlers) - set(PAYLOADS) == {"watch", *IN_TRANSACTIONS}
 
 
 @pytest.mark.respx(assert_all_called=False)

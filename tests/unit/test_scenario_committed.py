@@ -68,3 +68,27 @@ def test_the_ledger_of_effects_is_told_by_who_begins_and_who_ends(old, new, said
             assert (entry.a["was_job"], entry.a["was_fence"]) == (
                 (None, None) if old is None else (3, 1)
             )
+
+
+@pytest.mark.parametrize(
+    ("table", "old", "new", "said"),
+    [
+        ("reports", None, {"state": "running", "rows": None}, ["report"]),
+        ("reports", {"state": "running"}, {"state": "ready", "rows": 7}, ["report"]),
+        ("reports", {"state": "ready"}, {"state": "ready", "file": "x"}, []),
+        ("reports", {"state": "ready"}, None, []),
+        ("report_parts", None, {"rows": 7}, ["part"]),
+        ("report_parts", {"rows": 7}, {"rows": 14}, ["part"]),
+        ("report_parts", {"rows": 7}, None, []),
+    ],
+)
+def test_reports_are_told_by_their_states_and_by_what_is_written(table, old, new, said):
+    op = "insert" if old is None else "delete" if new is None else "update"
+    row = {"id": 1, "report_id": 1, "chunks": 2, "chunk": 1, "part": 1}
+    change = Change(table, op, old and row | old, new and row | new)
+
+    entries = entries_of(Transaction(9, 8, [change]), 1)
+
+    assert [entry.e for entry in entries] == said
+    for entry in entries:
+        assert (entry.a["report"], entry.a["rows"]) == (1, new["rows"])

@@ -24,6 +24,7 @@ a job may name a `group`, how many of it may be `running`, and a `queue`.
 | `drill.tick`     |                  | the job of a slot: one row in `drill.effects`            |
 | `drill.family`   | `jobs`, `then`, `on_failure` | fans out into `copies` of each of the jobs, and `then` one |
 | `drill.place`    | `job`, `fails`   | enqueues a job in the transaction of the settle, and fails so many times after that |
+| `report.*`       | `params`: `chunks`, `rows` of each, how `wide` a row is | the report `drill`; the chunks halt with one row left |
 | `drill.apart.*`  | as without       | `call`, `sleep`, `exit`, `crash` (by a signal) and `hog` (keeps the interpreter's lock for `s` seconds), each in a process of its own |
 
 Where `RELIQ_ALERT_URL` is set, jobs that die make alerts, which are posted there. The table
@@ -36,8 +37,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -48,8 +49,8 @@ import structlog
 
 from reliq import enqueue
 from reliq.app import App, Handler, Job, Source
+from reliq.automations import alert, report
 from reliq.automations.mail import Mail, Mailer
-from reliq.automations import alert
 from reliq.automations.outgoing import Outgoing
 from reliq.domain.event import Delivery
 from reliq.domain.http import check
@@ -135,6 +136,8 @@ def app(settings: Settings) -> App:
                 payload=Mail if kind == "drill.mail" else None,
             )
             for kind, does in kinds.items()
+        } | report.handlers({"drill": NUMBERS}) | {
+            "report.chunk": Handler(partial(told, drill, chunk), policy=report.POLICY),
         },
         schedules=[
             Schedule(
@@ -235,6 +238,33 @@ async def family(drill: Drill, job: Job) -> None:
             on_failure=wish.get("on_failure", "hold"),
         )  # fmt: skip
         drill.halt(job, "in-transaction")
+
+
+async def split(_: Any, params: report.Params) -> Sequence[report.Params]:
+    """Say which numbers make each chunk of the report `drill`."""
+    rows, wide = params["rows"], params.get("wide", 1)
+    return [{"first": n * rows, "rows": rows, "wide": wide} for n in range(params["chunks"])]
+
+
+async def numbers(_: Any, of: report.Params) -> AsyncIterator[Sequence[Any]]:
+    """Yield the rows of a chunk."""
+    for n in range(of["first"], of["first"] + of["rows"]):
+        yield n, "x" * of["wide"]
+
+
+NUMBERS: Final = report.Report(columns=("n", "x"), split=split, rows=numbers)
+
+
+async def chunk(drill: Drill, job: Job) -> None:
+    """Write a chunk of a report, whose parts but the last are written before the point."""
+
+    async def halting(tx: Any, of: report.Params) -> AsyncIterator[Sequence[Any]]:
+        async for row in numbers(tx, of):
+            if row[0] == of["first"] + of["rows"] - 1:
+                drill.halt(job, "in-transaction")
+            yield row
+
+    await report.make_chunk({"drill": replace(NUMBERS, rows=halting)}, job)
 
 
 async def place(drill: Drill, job: Job) -> None:

@@ -50,6 +50,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "pause": "limits",
     "resume": "limits",
     "drain": "limits",
+    "report": "report",
     "scenario": "scenario",
     "bench": "bench",
 }
