@@ -142,6 +142,13 @@ class Settings(BaseSettings):
     site_forward_url: SecretStr | None = Field(
         None, description="where the site's forms are posted on to; such addresses hold tokens"
     )
+    webhook_timeout: Duration = Field(
+        timedelta(seconds=15), description="total, per attempt at an endpoint"
+    )
+    webhook_private: bool = Field(
+        default=False,
+        description="on: endpoints may be http, at any port and address; for tests alone",
+    )
 
     prune: bool = Field(default=True, description="off: no worker prunes; run `reliq prune` daily")
     prune_every: Duration = Field(timedelta(hours=1), description="one of all workers prunes")

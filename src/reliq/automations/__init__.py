@@ -1,5 +1,5 @@
 """
-The bundled automations: a site's form, a Telegram bot, GitHub, a heartbeat, and alerts.
+The bundled automations: a site's form, a Telegram bot, GitHub, a heartbeat, alerts, and outgoing webhooks.
 
 They are the default App and the example of one: each is one file with a source, a handler, or
 both, and this factory is the one place that puts them together.
@@ -10,7 +10,7 @@ from functools import cache
 import httpx
 
 from reliq.app import App
-from reliq.automations import alert, github, heartbeat, site_form, telegram
+from reliq.automations import alert, github, heartbeat, site_form, telegram, webhook
 from reliq.automations.outgoing import Outgoing
 from reliq.domain.slots import Schedule
 from reliq.domain.when import Every
@@ -38,6 +38,7 @@ def app(settings: Settings) -> App:
             "github.event": github.log_event,
             "heartbeat": heartbeat.beat,
             "alert": alert.handler(bot),
+            webhook.KIND: webhook.handler(settings),
         },
         schedules=[Schedule(kind="heartbeat", when=Every(minutes=60))],
         needs=("telegram_token", "alert_chat_id"),
