@@ -9,7 +9,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from reliq.domain.signing import SECRET_BYTES, message_id, secret_of, signed
 
-NOW = datetime.now(UTC)  # noqa: DTZ005, TID251 - the receiver's package reads the clock, too
+NOW = datetime.now(UTC)  # noqa: TID251 - the receiver's package reads the clock, too
 OLD, NEW = (secret_of(bytes([n]) * SECRET_BYTES) for n in (1, 2))
 BODY = '{"type":"order.paid","data":"ü"}'.encode()
 
