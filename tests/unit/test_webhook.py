@@ -20,11 +20,13 @@ from reliq.automations.webhook import (
     delivery,
     target,
 )
+from reliq.domain.addresses import is_public
 from reliq.domain.endpoint import Endpoint
 from reliq.domain.job import Fence, NewJob
 from reliq.domain.outcome import Done, GiveUp
 from reliq.domain.signing import SECRET_BYTES, secret_of
 from reliq.errors import PermanentError, TemporaryError
+from reliq.settings import Settings
 from reliq.wiring.stores import Stores
 from tests.fixtures.partner import Reply, certified, open_partner
 
@@ -70,7 +72,8 @@ def job(endpoints, name="shop", **data):
     )  # fmt: skip
 
 
-PRIVATE = Webhook(private=True, deadline=timedelta(seconds=5))
+PRIVATE = Webhook(private=True, deadline=timedelta(seconds=5), is_allowed=webhook.anywhere)
+GUARDED = replace(PRIVATE, private=False, is_allowed=is_public)
 
 
 async def send(url, *, by=PRIVATE, **endpoint):
@@ -145,7 +148,7 @@ async def test_nothing_of_the_environment_or_of_an_earlier_answer_goes_along(mon
 async def test_of_a_name_every_address_must_be_public(bad):
     async with open_partner() as partner:
         resolve = answering(PUBLIC, bad)
-        guarded = replace(PRIVATE, private=False, resolve=resolve)
+        guarded = replace(GUARDED, resolve=resolve)
         with pytest.raises(
             PermanentError, match=f"the endpoint shop is at {bad}, which is no public"
         ):
@@ -160,7 +163,7 @@ async def test_of_a_name_every_address_must_be_public(bad):
 )
 async def test_an_address_in_disguise_is_found_out_when_it_is_looked_up(host):
     with pytest.raises(PermanentError, match="no public address"):
-        await send(f"https://{host}/", by=replace(PRIVATE, private=False))
+        await send(f"https://{host}/", by=GUARDED)
 
 
 async def test_the_address_that_was_checked_is_the_one_that_is_called():
@@ -194,12 +197,10 @@ async def test_the_name_is_looked_up_and_checked_again_at_every_attempt():
             seen.append(address)
             return address == "127.0.0.1"
 
-        checking = replace(PRIVATE, private=False, resolve=resolve, is_allowed=is_allowed)
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(webhook, "target", lambda url, private: httpx.URL(url))
+        checking = replace(PRIVATE, resolve=resolve, is_allowed=is_allowed)
+        await send(partner.url("rebinds.test"), by=checking)
+        with pytest.raises(PermanentError, match="no public address"):
             await send(partner.url("rebinds.test"), by=checking)
-            with pytest.raises(PermanentError, match="no public address"):
-                await send(partner.url("rebinds.test"), by=checking)
 
     assert (seen, partner.connections) == (["127.0.0.1", "127.0.0.2"], 1)
 
@@ -373,6 +374,20 @@ async def test_a_job_of_an_endpoint_that_is_unknown_or_disabled_is_given_up_with
     assert disabled == GiveUp(
         "the endpoint shop is disabled (it answered 410): `reliq endpoint enable shop`, then `reliq retry 3`"
     )
+
+
+@pytest.mark.parametrize(("private", "may"), [(False, is_public), (True, webhook.anywhere)])
+def test_the_settings_say_where_to_and_for_how_long(private, may):
+    settings = Settings(
+        _env_file=None, database_url="postgresql://nowhere/none", webhook_private=private,
+        webhook_timeout=timedelta(seconds=7),
+    )  # fmt: skip
+    made = webhook.handler(settings)
+    by = made.run.__self__
+
+    assert (by.private, by.deadline, by.is_allowed) == (private, timedelta(seconds=7), may)
+    assert made.time_limit == timedelta(seconds=22)
+    assert [pause.total_seconds() for pause in made.retry.pauses] == [60, 300, 1800, 7200]
 
 
 def test_a_delivery_is_a_job_of_its_endpoints_own_queue():

@@ -89,7 +89,12 @@ def delivery(
 
 def handler(settings: Settings) -> Handler:
     """Deliver as the settings say: how long it may take, and whether it may go to private addresses."""
-    webhook = Webhook(private=settings.webhook_private, deadline=settings.webhook_timeout)
+    private = settings.webhook_private
+    webhook = Webhook(
+        private=private,
+        deadline=settings.webhook_timeout,
+        is_allowed=anywhere if private else is_public,
+    )
     policy = replace(WEBHOOK, time_limit=settings.webhook_timeout + ROOM)
     return Handler(webhook.deliver, policy=policy, payload=Event)
 
@@ -118,6 +123,11 @@ async def looked_up(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
+def anywhere(_: str) -> bool:
+    """Allow every address: of a network that is all one's own."""
+    return True
+
+
 @cache
 def _trust() -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=False)
@@ -138,8 +148,8 @@ class Webhook:
     """
     Delivers; `deadline` bounds a request, from looking up the name to the last byte that is read.
 
-    `private` allows http, any port and any address: for tests, and for a network of one's own.
-    `resolve`, `is_allowed` and `client` are what it uses of the world.
+    `private` allows http and any port, `is_allowed` decides of addresses; `resolve` and `client` are
+    what it uses of the world.
     """
 
     private: bool
@@ -226,7 +236,7 @@ class Webhook:
             raise TemporaryError(
                 f"the name of {what} was not found ({type(error).__name__})"
             ) from None
-        if not self.private and (bad := [each for each in found if not self.is_allowed(each)]):
+        if bad := [each for each in found if not self.is_allowed(each)]:
             raise PermanentError(
                 f"{what} is at {bad[0]}, which is no public address: nothing was sent"
             )
