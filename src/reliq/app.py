@@ -24,7 +24,7 @@ from typing_extensions import TypeVar
 
 from reliq.domain.event import Delivery
 from reliq.domain.family import Family, OnFailure
-from reliq.domain.job import Claim, EventId, JobId, Kind, NewJob, Payload
+from reliq.domain.job import Claim, EventId, Fence, JobId, Kind, NewJob, Payload
 from reliq.domain.keep import Keep
 from reliq.domain.outcome import Outcome
 from reliq.domain.payload import PayloadModel, Upgrade, plain
@@ -34,6 +34,7 @@ from reliq.domain.signature import Scheme
 from reliq.domain.slots import Schedule, check_ids
 from reliq.domain.text import result_json
 from reliq.errors import PermanentError, TemporaryError
+from reliq.ports import Stores
 
 HEADERS_KEPT: Final = frozenset({"content-type", "user-agent"})
 """What is stored of every delivery's headers; a source names more. Never a secret's header."""
@@ -45,6 +46,8 @@ The kind of job that the queue makes when a job dies; an App that handles it get
 Kinds that begin with it and a dot are its channels: when they die, no alert is made either.
 """
 
+NO_FENCE: Final = Fence(0)
+"""Of a Job that nobody claimed."""
 
 FanOut = Callable[[Any, JobId, Family], Awaitable[int]]
 Data = TypeVar("Data", default=Any)
@@ -130,7 +133,8 @@ class Job(Generic[Data]):
 
     `key` is the same at every attempt, after a takeover and after a requeue: pass it on to
     providers that take an idempotency key. `attempt` counts from 1. `data` is the payload in the
-    model of the kind, `Job[OrderPaid]`; where the kind has none, the payload.
+    model of the kind, `Job[OrderPaid]`; where the kind has none, the payload. `fence` grows with
+    every claim: who is written to under a smaller one than he knows may refuse it.
     """
 
     id: JobId
@@ -144,6 +148,8 @@ class Job(Generic[Data]):
     _once: Once = field(repr=False)
     data: Data = field(default=cast("Any", None), repr=False)
     _fan_out: FanOut | None = field(repr=False, default=None)
+    fence: Fence = NO_FENCE
+    _stores: Stores | None = field(repr=False, default=None)
     _told: list[str] | None = field(init=False, repr=False, default=None)
 
     @classmethod
@@ -154,6 +160,8 @@ class Job(Generic[Data]):
         once: Once,
         model: PayloadModel | None = None,
         fan_out: FanOut | None = None,
+        *,
+        stores: Stores | None = None,
     ) -> "Job":
         """
         Show a handler its claim.
@@ -171,8 +179,16 @@ class Job(Generic[Data]):
         return cls(
             id=claim.job_id, kind=claim.kind, key=claim.key, payload=payload,
             attempt=claim.attempt, attempts_max=claim.attempts_max, event_id=claim.event_id,
-            _transaction=transaction, _once=once, data=data, _fan_out=fan_out,
+            _transaction=transaction, _once=once, data=data, _fan_out=fan_out, fence=claim.fence,
+            _stores=stores,
         )  # fmt: skip
+
+    @property
+    def stores(self) -> Stores:
+        """What reliq's own kinds ask of the tables beside their job, outside of its transaction."""
+        if self._stores is None:
+            raise RuntimeError("a Job made by hand, or isolated, has no tables to ask")
+        return self._stores
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
+from reliq.domain.endpoint import Endpoint
 from reliq.domain.event import Duplicate, Stored
 from reliq.domain.family import Family
 from reliq.domain.job import Claim, Enqueued, Fence, JobId, Kind, NewJob
@@ -192,4 +193,29 @@ class Pruner(Protocol):
 
     async def prune(self) -> Mapping[str, int]:
         """Delete what was kept for long enough, in bounded batches; count what went."""
+        ...
+
+
+class Endpoints(Protocol):
+    """What a delivery to somebody else's endpoint needs."""
+
+    async def find(self, name: str, job_id: JobId) -> Endpoint | None:
+        """Say where a job's endpoint is and how to sign now; None where there is none."""
+        ...
+
+    async def delivered(self, name: str, held: Held) -> None:
+        """Write down that it answered well, unless the job is no longer ours."""
+        ...
+
+    async def undelivered(self, name: str, held: Held, *, gone: str | None) -> str | None:
+        """Write down that it did not, unless the job is no longer ours; why, if that disabled it."""
+        ...
+
+
+class Stores(Protocol):
+    """What handlers ask of the tables beside their own job: `job.stores`."""
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Where outgoing webhooks go."""
         ...

@@ -184,6 +184,13 @@ class Settings(BaseSettings):
     site_forward_url: SecretStr | None = Field(
         None, description="where the site's forms are posted on to; such addresses hold tokens"
     )
+    webhook_timeout: Duration = Field(
+        timedelta(seconds=15), description="total, per attempt at an endpoint"
+    )
+    webhook_private: bool = Field(
+        default=False,
+        description="on: endpoints may be http, at any port and address; for tests alone",
+    )
 
     mail_url: Annotated[SecretStr | None, AfterValidator(_mail_url)] = Field(
         None, description="hands mails in, smtp://user:password@host:587; unset: no mail.send here"

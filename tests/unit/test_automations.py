@@ -66,7 +66,8 @@ def test_the_default_app_is_made_of_settings_and_says_which_it_needs():
     assert isinstance(app, App)
     assert set(app.sources) == {"site", "telegram", "github"}
     assert set(app.handlers) == {
-        "site.form", "telegram.message", "github.event", "heartbeat", "alert", "watch", *IN_TRANSACTIONS,
+        "site.form", "telegram.message", "github.event", "heartbeat", "alert", "watch", "webhook.deliver",
+        *IN_TRANSACTIONS,
     }  # fmt: skip
     assert set(app.needs) == {"telegram_token", "alert_chat_id"}
     assert [(s.kind, s.when) for s in app.schedules] == [
@@ -288,8 +289,9 @@ IN_TRANSACTIONS = {"report.request", "report.chunk", "report.finish"}
 """They ask nobody for anything and write with their success: see `test_reports.py`."""
 
 
-def test_every_handler_but_the_one_that_needs_a_database_is_run_twice_here():
-    assert set(automations.app(settings()).handlers) - set(PAYLOADS) == {"watch", *IN_TRANSACTIONS}
+def test_every_handler_but_those_that_need_a_database_is_run_twice_here():
+    needs = {"watch", "webhook.deliver", *IN_TRANSACTIONS}
+    assert set(automations.app(settings()).handlers) - set(PAYLOADS) == needs
 
 
 @pytest.mark.respx(assert_all_called=False)

@@ -1,5 +1,6 @@
 """
-The bundled automations: a site's form, a Telegram bot, GitHub, mail, reports, a heartbeat, alerts, a watch.
+The bundled automations: a site's form, a Telegram bot, GitHub, mail, reports, outgoing webhooks, a heartbeat,
+alerts, and a watch.
 
 They are the default App and the example of one: each is one file with a source, a handler, or
 both, and this factory is the one place that puts them together.
@@ -10,7 +11,16 @@ from functools import cache
 import httpx
 
 from reliq.app import App, Handler
-from reliq.automations import alert, github, heartbeat, report, site_form, telegram, watch
+from reliq.automations import (
+    alert,
+    github,
+    heartbeat,
+    report,
+    site_form,
+    telegram,
+    watch,
+    webhook,
+)
 from reliq.automations.outgoing import Outgoing
 from reliq.domain.slots import Schedule
 from reliq.domain.when import Every
@@ -52,6 +62,7 @@ def app(settings: Settings) -> App:
             watch.KIND: watch.handler(settings, schedules, ping),
             **mails,
             **report.handlers(report.REPORTS),
+            webhook.KIND: webhook.handler(settings),
         },
         schedules=schedules,
         needs=(("telegram_token", "alert_chat_id") if "telegram" in channels else ()) + needs,
