@@ -1,6 +1,5 @@
 """
-The bundled automations: a site's form, a Telegram bot, GitHub, mail, reports, outgoing webhooks, a heartbeat,
-alerts, and a watch.
+The bundled automations: what comes in, what goes out, and who is told when something is wrong.
 
 They are the default App and the example of one: each is one file with a source, a handler, or
 both, and this factory is the one place that puts them together.
