@@ -25,7 +25,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
-from reliq.domain.duration import format_duration, parse_duration
+from reliq.domain.duration import parse_duration
 from reliq.domain.keep import Keep, Keeps
 from reliq.domain.lanes import read_queues
 from reliq.domain.retry import RetryPolicy
@@ -35,9 +35,8 @@ from reliq.domain.smtp import read_mail_url
 
 PREFIX: Final = "RELIQ_"
 ENV_FILE: Final = Path(".env")
-MASK: Final = "********"
 
-_NESTED: Final = "__"
+NESTED: Final = "__"
 _PLACEHOLDER: Final = SecretStr("postgresql://nowhere/none")
 
 _HOST: Final = r"(?:[\w.%~-]*|\[[0-9a-fA-F:.]+\])(?::\d+)?"
@@ -45,9 +44,6 @@ _ADDRESS: Final = re.compile(
     rf"postgres(?:ql)?://(?:[^@/?#\s\[\]]*@)?{_HOST}(?:,{_HOST})*(?:/[^?#\s]*)?(?:\?[^#\s]*)?"
 )
 _WEB_ADDRESS: Final = re.compile(r"https?://[^\s/?#]+(?:[/?#]\S*)?")
-_WITHOUT_PASSWORD: Final = re.compile(
-    r"postgres(?:ql)?://(?:[^@/?#]*@)?([\w.,-]*|\[[0-9a-f:]+\])(:\d+)?/([^@/?#]*)(?:\?[^@]*)?"
-)
 
 
 def _duration(value: object) -> object:
@@ -318,7 +314,7 @@ def read(env_file: Path = ENV_FILE) -> tuple[Settings | None, Settings | None, l
     try:
         settings = _make(env_file)
     except SettingsError:
-        return None, None, [*problems, f"{_name('secrets')} is no JSON: {_HOW_SECRETS}"]
+        return None, None, [*problems, f"{variable('secrets')} is no JSON: {_HOW_SECRETS}"]
     except ValidationError as error:
         problems += _in_words(error)
         second, more = _second_best(env_file, _wrong(error))
@@ -354,17 +350,18 @@ def _wrong(error: ValidationError) -> set[str]:
     return {str(item["loc"][0]) for item in error.errors() if item["loc"]}
 
 
-def _name(field: str) -> str:
+def variable(field: str) -> str:
+    """Name the variable of a setting."""
     return f"{PREFIX}{field.upper()}"
 
 
 def _is_known(name: str) -> bool:
-    field, nested, _ = name.removeprefix(PREFIX).lower().partition(_NESTED)
+    field, nested, _ = name.removeprefix(PREFIX).lower().partition(NESTED)
     return field in Settings.model_fields and (not nested or field == "secrets")
 
 
 def _unknown(name: str) -> str:
-    known = [_name(field) for field in Settings.model_fields]
+    known = [variable(field) for field in Settings.model_fields]
     near = difflib.get_close_matches(name, known, n=1)
     return f"{name} is no setting" + (f": did you mean {near[0]}?" if near else "")
 
@@ -379,53 +376,12 @@ def _words(item: Any) -> list[str]:
         return text.splitlines()
     field = str(item["loc"][0])
     if item["type"] == "missing":
-        return [f"{_name(field)} is missing: {Settings.model_fields[field].description}"]
+        return [f"{variable(field)} is missing: {Settings.model_fields[field].description}"]
     if field == "secrets":
-        return [f"{_name(field)}=… is wrong: {_HOW_SECRETS}"]
+        return [f"{variable(field)}=… is wrong: {_HOW_SECRETS}"]
     shown = "…" if _is_secret(field) else item["input"]
-    return [f"{_name(field)}={shown} is wrong: {text}"]
+    return [f"{variable(field)}={shown} is wrong: {text}"]
 
 
 def _is_secret(field: str) -> bool:
     return "SecretStr" in str(Settings.model_fields[field].annotation)
-
-
-def described(settings: Settings, env_file: Path = ENV_FILE) -> list[tuple[str, str, str]]:
-    """List every setting as (name, value, where from), secrets masked."""
-    env = environment(env_file)
-    rows = []
-    for field in Settings.model_fields:
-        name = _name(field)
-        if field == "secrets":
-            rows += [
-                (key, MASK, origin)
-                for key, (value, origin) in env.items()
-                if value and (key == name or key.startswith(f"{name}{_NESTED}"))
-            ]
-            continue
-        value, origin = env.get(name, ("", ""))
-        shown = (
-            without_password(settings.dsn)
-            if field == "database_url"
-            else _masked(getattr(settings, field))
-        )
-        rows.append((name, shown, origin if value else "default"))
-    return rows
-
-
-def without_password(dsn: str) -> str:
-    """Show where a database is and nothing else; a mask where that cannot be told apart."""
-    found = _WITHOUT_PASSWORD.fullmatch(dsn)
-    return f"postgresql://…@{found[1]}{found[2] or ''}/{found[3]}" if found else MASK
-
-
-def _masked(value: object) -> str:
-    match value:
-        case SecretStr():
-            return MASK
-        case timedelta():
-            return format_duration(value)
-        case None:
-            return "-"
-        case _:
-            return str(value)

@@ -9,12 +9,13 @@ import anyio
 import asyncpg
 import pytest
 
-from reliq.app import App, Effect, Job
+from reliq.app import App
 from reliq.domain.job import JobId
 from reliq.domain.keep import Keep, Keeps
 from reliq.domain.outcome import Succeed
 from reliq.domain.retry import RetryPolicy
 from reliq.errors import LeaseLost
+from reliq.job import Effect, Job
 from reliq.ports import Reservation
 from reliq.postgres.desk import Desk
 from reliq.postgres.enqueue import enqueue

@@ -13,13 +13,13 @@ import asyncpg
 import httpx
 import pytest
 
-from reliq.app import Job
 from reliq.automations import report as module
 from reliq.automations.report import request
 from reliq.domain.job import Claim, JobId, Kind
 from reliq.domain.keep import Keep, Keeps
 from reliq.domain.report import report_link
 from reliq.errors import LeaseLost, PermanentError
+from reliq.job import Job
 from reliq.postgres import pruner, reports
 from reliq.postgres.desk import Desk
 from reliq.postgres.enqueue import enqueue_job

@@ -14,13 +14,14 @@ import pytest
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
-from reliq.app import Handler, Job
+from reliq.app import Handler
 from reliq.automations import watch
 from reliq.automations.outgoing import Outgoing
 from reliq.domain.outcome import fingerprint
 from reliq.domain.slots import Schedule
 from reliq.domain.when import Every
 from reliq.errors import LeaseLost
+from reliq.job import Job
 from reliq.postgres.enqueue import enqueue
 from reliq.postgres.queue import PostgresQueue
 from reliq.settings import Settings

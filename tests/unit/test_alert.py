@@ -9,10 +9,10 @@ import pytest
 import respx
 from pydantic import SecretStr
 
-from reliq.app import Job
 from reliq.automations import alert
 from reliq.automations.telegram import TEXT_MAX, Telegram
 from reliq.errors import PermanentError, TemporaryError
+from reliq.job import Job
 
 pytestmark = pytest.mark.anyio
 

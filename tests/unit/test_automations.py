@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from reliq import automations
-from reliq.app import App, Job
+from reliq.app import App
 from reliq.automations.site_form import FIELDS_MAX, VALUE_MAX
 from reliq.domain.event import Delivery
 from reliq.domain.job import NewJob
 from reliq.domain.when import Every
 from reliq.errors import PermanentError
+from reliq.job import Job
 from reliq.receiver.accept import kept, parse
 from reliq.settings import Settings
 

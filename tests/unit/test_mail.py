@@ -13,12 +13,13 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from reliq import automations
-from reliq.app import Effect, Handler, Job
+from reliq.app import Handler
 from reliq.automations.mail import Mail, Mailer
 from reliq.automations.templates import Templates
 from reliq.domain.outcome import Done, GiveUp
 from reliq.domain.smtp import MailServer, read_mail_url
 from reliq.errors import ConfigInvalid, EffectTaken, PermanentError, TemporaryError
+from reliq.job import Effect, Job
 from reliq.settings import Settings
 from tests.fixtures.mailbox import DROP, HOST, Mailbox, certified, open_mailbox
 

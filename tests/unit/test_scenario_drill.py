@@ -11,13 +11,13 @@ import pytest
 import respx
 import structlog
 
-from reliq.app import Job
 from reliq.automations import drill
 from reliq.automations.mail import Mail
 from reliq.domain.event import Delivery
 from reliq.domain.family import Family
 from reliq.domain.job import DuplicateOf, NewJob
 from reliq.errors import PermanentError, TemporaryError
+from reliq.job import Job
 from reliq.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -156,7 +156,7 @@ async def test_a_call_from_a_process_of_its_own_names_the_worker():
 
 def test_what_runs_apart_is_isolated_and_nothing_else(monkeypatch):
     monkeypatch.setenv("DRILL_POLICIES", "{}")
-    settings = SimpleNamespace(time_limit=timedelta(seconds=5), mail_url=None)
+    settings = SimpleNamespace(time_limit=timedelta(seconds=5), mail_url=None, alert_url=None)
     handlers = drill.app(settings).handlers
 
     apart = {kind for kind, handler in handlers.items() if handler.isolated}

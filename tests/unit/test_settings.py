@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reliq.settings import Settings, described, environment, load, read, without_password
+from reliq.cli.settings import described, without_password
+from reliq.settings import Settings, environment, load, read
 
 EXAMPLE = Path(__file__).parents[2] / ".env.example"
 NO_INTEGER = "Input should be a valid integer, unable to parse string as an integer"

@@ -10,7 +10,6 @@ import httpx
 import pytest
 from standardwebhooks import Webhook as Receiver
 
-from reliq.app import Job
 from reliq.automations import webhook
 from reliq.automations.webhook import (
     DATA_BYTES_MAX,
@@ -26,6 +25,7 @@ from reliq.domain.job import Fence, NewJob
 from reliq.domain.outcome import Done, GiveUp
 from reliq.domain.signing import SECRET_BYTES, secret_of
 from reliq.errors import PermanentError, TemporaryError
+from reliq.job import Job
 from reliq.settings import Settings
 from reliq.wiring.stores import Stores
 from tests.fixtures.partner import Reply, certified, open_partner

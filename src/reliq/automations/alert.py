@@ -13,12 +13,13 @@ from functools import partial
 from typing import Final
 
 from reliq import enqueue
-from reliq.app import ALERT_KIND, Handler, Job
+from reliq.app import ALERT_KIND, Handler
 from reliq.automations.outgoing import Outgoing
 from reliq.automations.telegram import Telegram
 from reliq.domain.job import Payload
 from reliq.domain.policy import Policy
 from reliq.domain.retry import RetryPolicy
+from reliq.job import Job
 
 Channel = Callable[[str, str], Awaitable[None]]
 """Sends a text, under a key that is the same whenever it is repeated; raises where it cannot."""

@@ -48,7 +48,7 @@ import httpx
 import structlog
 
 from reliq import enqueue
-from reliq.app import App, Handler, Job, Source
+from reliq.app import App, Handler, Source
 from reliq.automations import alert, report
 from reliq.automations.mail import Mail, Mailer
 from reliq.automations.outgoing import Outgoing
@@ -61,6 +61,7 @@ from reliq.domain.retry import RetryTable
 from reliq.domain.signature import SITE
 from reliq.domain.slots import Schedule
 from reliq.errors import PermanentError, TemporaryError
+from reliq.job import Job
 from reliq.settings import Settings
 
 log = structlog.get_logger()

@@ -24,13 +24,14 @@ from typing import Any, Final, Literal
 
 import structlog
 
-from reliq.app import Effect, Handler, Job
+from reliq.app import Handler
 from reliq.automations.smtp import Fate, Refused, Smtp, Taken, Unknown, check_packages
 from reliq.automations.templates import Templates, Text
 from reliq.domain.outcome import Done, GiveUp, Outcome
 from reliq.domain.policy import MAIL
 from reliq.domain.smtp import is_permanent, read_mail_url
 from reliq.errors import ConfigInvalid, PermanentError, TemporaryError
+from reliq.job import Effect, Job
 from reliq.settings import Settings
 
 KIND: Final = "mail.send"

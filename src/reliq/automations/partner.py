@@ -17,11 +17,12 @@ from typing import Final
 
 import httpx
 
-from reliq.app import App, Handler, Job
+from reliq.app import App, Handler
 from reliq.automations import drill, webhook
 from reliq.automations.webhook import Webhook, delivery
 from reliq.domain.outcome import Outcome
 from reliq.domain.signing import SECRET_BYTES, secret_of
+from reliq.job import Job
 from reliq.settings import Settings
 
 HERE: Final = "127.0.0.1"

@@ -26,12 +26,13 @@ from typing import Any, Final
 
 import structlog
 
-from reliq.app import Handler, Job
+from reliq.app import Handler
 from reliq.domain.family import OnFailure
 from reliq.domain.job import NewJob
 from reliq.domain.policy import REPORT
 from reliq.domain.report import Part, report_link
 from reliq.errors import ConfigInvalid, PermanentError
+from reliq.job import Job
 from reliq.postgres.reports import (
     begin_report,
     end_report,

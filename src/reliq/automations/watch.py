@@ -16,7 +16,7 @@ from typing import Any, Final
 import structlog
 
 from reliq import enqueue
-from reliq.app import ALERT_KIND, Handler, Job
+from reliq.app import ALERT_KIND, Handler
 from reliq.automations.outgoing import Outgoing
 from reliq.domain.alarms import (
     Alarm,
@@ -34,6 +34,7 @@ from reliq.domain.retry import RetryPolicy
 from reliq.domain.slots import Schedule
 from reliq.domain.when import Every
 from reliq.errors import ReliqError
+from reliq.job import Job
 from reliq.settings import Settings
 
 KIND: Final = "watch"

@@ -26,7 +26,7 @@ from typing import Any, Final
 import anyio
 import httpx
 
-from reliq.app import Handler, Job
+from reliq.app import Handler
 from reliq.domain.addresses import is_public
 from reliq.domain.endpoint import Endpoint, check_name, queue_of
 from reliq.domain.http import check
@@ -35,6 +35,7 @@ from reliq.domain.outcome import Done, GiveUp, Outcome
 from reliq.domain.policy import WEBHOOK
 from reliq.domain.signing import message_id, signed
 from reliq.errors import PermanentError, TemporaryError
+from reliq.job import Job
 from reliq.settings import Settings
 
 KIND: Final = "webhook.deliver"

@@ -11,10 +11,10 @@ from typing import Any
 
 import anyio
 
-from reliq.app import Effect
 from reliq.domain.event import storable_key
 from reliq.domain.text import storable_json
 from reliq.errors import EffectTaken, LeaseLost
+from reliq.job import Effect
 from reliq.ports import Queue
 from reliq.worker.hand import Attempt
 

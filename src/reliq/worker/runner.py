@@ -21,7 +21,7 @@ import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from reliq.app import App, Job, Run
+from reliq.app import App, Run
 from reliq.domain.outcome import (
     Again,
     Cancelled,
@@ -39,6 +39,7 @@ from reliq.domain.redact import hide
 from reliq.domain.sealed import MARK
 from reliq.domain.text import error_text
 from reliq.errors import LeaseLost
+from reliq.job import Job
 from reliq.ports import Queue, Stores
 from reliq.sealing import Sealing, opened
 from reliq.worker import effects
