@@ -208,8 +208,9 @@ class _Sheet:
 
     def __init__(self, tx: Any, report_id: int, chunk: int, width: int) -> None:
         self._tx, self._report_id, self._chunk, self._width = tx, report_id, chunk, width
-        self._lines: list[str] = []
-        self._characters = self._parts = self._written = 0
+        self._buffer = io.StringIO(newline="")
+        self._csv = csv.writer(self._buffer)
+        self._rows = self._parts = self._written = 0
 
     async def add(self, row: Sequence[Any]) -> None:
         """Add a row, and write a part when there is enough for one."""
@@ -217,26 +218,25 @@ class _Sheet:
             raise PermanentError(
                 f"a row has {len(row)} cells, and the report {self._width} columns"
             )
-        self._lines.append(line := csv_lines([row]))
-        self._characters += len(line)
-        if self._characters >= PART_CHARACTERS:
+        self._csv.writerow([_cell(value) for value in row])
+        self._rows += 1
+        if self._buffer.tell() >= PART_CHARACTERS:
             await self._write()
 
     async def close(self) -> int:
         """Write what is left, a chunk without rows too; answer how many rows it has."""
-        if self._lines or not self._parts:
+        if self._rows or not self._parts:
             await self._write()
         return self._written
 
     async def _write(self) -> None:
         self._parts += 1
-        self._written += len(self._lines)
-        text = "".join(self._lines)
-        await write_part(
-            self._tx, self._report_id, Part(self._chunk, self._parts, len(self._lines), text)
-        )
-        self._lines.clear()
-        self._characters = 0
+        part = Part(self._chunk, self._parts, self._rows, self._buffer.getvalue())
+        await write_part(self._tx, self._report_id, part)
+        self._written += self._rows
+        self._rows = 0
+        self._buffer.seek(0)
+        self._buffer.truncate()
 
 
 async def _lines(tx: Any, report_id: int) -> AsyncIterator[str]:
