@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 from contextlib import asynccontextmanager, nullcontext
@@ -10,6 +11,7 @@ import httpx
 import pytest
 import respx
 import structlog
+from pydantic import SecretStr
 
 from reliq.app import Job
 from reliq.automations import drill
@@ -154,11 +156,26 @@ async def test_a_call_from_a_process_of_its_own_names_the_worker():
 
 def test_what_runs_apart_is_isolated_and_nothing_else(monkeypatch):
     monkeypatch.setenv("DRILL_POLICIES", "{}")
-    settings = SimpleNamespace(time_limit=timedelta(seconds=5))
+    settings = SimpleNamespace(time_limit=timedelta(seconds=5), alert_url=None)
     handlers = drill.app(settings).handlers
 
     apart = {kind for kind, handler in handlers.items() if handler.isolated}
     assert apart == {f"drill.apart.{name}" for name in ("call", "sleep", "exit", "crash", "hog")}
+
+
+@respx.mock
+async def test_an_alert_is_sent_as_the_product_does_and_says_who_sends_it(monkeypatch):
+    monkeypatch.setenv("DRILL_POLICIES", "{}")
+    heard = respx.post(f"{URL}alerts").respond(200)
+    url = SecretStr(f"{URL}alerts")
+    app = drill.app(SimpleNamespace(time_limit=timedelta(seconds=5), alert_url=url))
+
+    await app.handler("alert").run(job("alert", text="all well"))
+
+    [call] = heard.calls
+    assert json.loads(call.request.content)["text"] == "all well"
+    assert call.request.headers["drill-job"] == str(job("alert").id)
+    assert call.request.headers["drill-process"] == str(os.getpid())
 
 
 @respx.mock
