@@ -51,14 +51,12 @@ async def test_a_view_asks_for_few_pages_among_two_million_jobs(full_copy: str, 
 
 
 WATCH = "select reliq.watch('30 days', '10 minutes', '{heartbeat}', '{heartbeat@now}')"
-WATCH_PAGES = 24_100
-"""As above: each of the dead letters is looked up, whether it was made anew, and so are late jobs."""
+WATCH_PAGES = 204
+"""As above; in all some 20 ms."""
 
 
 @pytest.mark.parametrize("planner", ["on", "off"])
-async def test_the_watch_asks_for_few_pages_and_little_time_among_two_million_jobs(
-    full_copy: str, planner: str
-):
+async def test_the_watch_asks_for_few_pages_among_two_million_jobs(full_copy: str, planner: str):
     """At its worst: 5,000 dead letters in its window, and thousands of late jobs in two queues."""
     async with connected(full_copy) as connection:
         await connection.execute(BURIED, 5_000)
@@ -71,7 +69,10 @@ async def test_the_watch_asks_for_few_pages_and_little_time_among_two_million_jo
     assert (seen["died"], seen["died_at_least"]) == (5_000, True)
     assert {row["queue"]: row["jobs"] for row in seen["late"]} == {"default": 1_000, "mail": 200}
     assert plan.pages <= WATCH_PAGES * 3 // 2 + 5
-    assert plan.scanned <= ({"attempts", "alarms"} if planner == "on" else set())
+    # All that is remembered of alarms is wanted; limits and pauses are a row for each queue at most.
+    assert plan.scanned <= {"alarms"} | (
+        {"attempts", "limits", "pauses"} if planner == "on" else set()
+    )
 
 
 def every(view: str) -> Query:

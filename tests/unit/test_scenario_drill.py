@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 from contextlib import asynccontextmanager, nullcontext
@@ -10,6 +11,7 @@ import httpx
 import pytest
 import respx
 import structlog
+from pydantic import SecretStr
 
 from reliq.automations import drill
 from reliq.automations.mail import Mail
@@ -174,6 +176,21 @@ def test_mails_are_sent_where_there_is_a_mail_server(monkeypatch, tmp_path, url)
 
     assert ("drill.mail" in app.handlers) == (url is not None)
     assert url is None or app.handler("drill.mail").payload is Mail
+
+
+@respx.mock
+async def test_an_alert_is_sent_as_the_product_does_and_says_who_sends_it(monkeypatch):
+    monkeypatch.setenv("DRILL_POLICIES", "{}")
+    heard = respx.post(f"{URL}alerts").respond(200)
+    url = SecretStr(f"{URL}alerts")
+    app = drill.app(SimpleNamespace(time_limit=timedelta(seconds=5), mail_url=None, alert_url=url))
+
+    await app.handler("alert").run(job("alert", text="all well"))
+
+    [call] = heard.calls
+    assert json.loads(call.request.content)["text"] == "all well"
+    assert call.request.headers["drill-job"] == str(job("alert").id)
+    assert call.request.headers["drill-process"] == str(os.getpid())
 
 
 @respx.mock

@@ -89,7 +89,7 @@ def text(payload: Payload) -> str:
     )
     if "more" in payload:
         about += (
-            f"More than {payload['more']} errors were told of in this window of time: others that "
-            "follow are not told one by one; see `reliq failed`.\n"
+            f"{payload['more']} other errors were told of in this window of time, and further ones "
+            "are not told one by one: see `reliq failed`.\n"
         )
     return f"{about}\n{payload['error']}"

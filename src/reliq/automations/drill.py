@@ -38,10 +38,11 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import httpx
@@ -70,6 +71,7 @@ _EFFECT: Final = "insert into drill.effects (job_id, key, attempt) values ($1, $
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXIT_CODE: Final = 86
 _APART: Final = "drill.apart."
+_JOB: Final = ContextVar[Job | None]("job", default=None)
 
 SECRET: Final = "hunter2"  # noqa: S105 - nobody's
 """What a field `secret` of a payload holds, in the tables only sealed."""
@@ -99,7 +101,7 @@ def app(settings: Settings) -> App:
     drill = Drill(
         http=httpx.AsyncClient(
             verify=False,  # noqa: S501 - calls loopback without TLS: nothing to read certificates for
-            follow_redirects=False, trust_env=False,
+            follow_redirects=False, trust_env=False, event_hooks={"request": [_sign]},
         ),
         deadline_s=settings.time_limit.total_seconds() / 2,
         points=frozenset(environ.get("DRILL_POINTS", "").split(",")),
@@ -124,13 +126,13 @@ def app(settings: Settings) -> App:
         )
         for kind, one in json.loads(environ.get("DRILL_POLICIES", "{}")).items()
     }
-    alerts: dict[str, Handler] = {}
     if (url := settings.alert_url) is not None:
         channel = alert.by_webhook(Outgoing(http=lambda: drill.http, url=url, what="the channel"))
-        alerts = alert.handlers({"webhook": channel}, policies.get("alert", alert.POLICY))
+        for kind, handler in alert.handlers({"webhook": channel}).items():
+            kinds[kind] = cast("Does", lambda _, job, run=handler.run: run(job))
     return App(
         sources={"drill": Source(signature=SITE, route=route, dedup_key=dedup_key)},
-        handlers=alerts | {
+        handlers={
             kind: Handler(
                 partial(told, drill, does), policy=policies.get(kind, DEFAULT),
                 isolated=kind.startswith(_APART),
@@ -169,9 +171,23 @@ def _wished(job: Payload) -> NewJob:
     )  # fmt: skip
 
 
+def who(job: Job) -> dict[str, str]:
+    """Name a job, its attempt and its process for the upstream's log."""
+    process = os.getppid() if job.kind.startswith(_APART) else os.getpid()
+    told = {"Job": job.id, "Attempt": job.attempt, "Process": process}
+    return {f"Drill-{name}": str(value) for name, value in told.items()}
+
+
+async def _sign(request: httpx.Request) -> None:
+    """Say who calls, also of what the product's own code sends."""
+    if (job := _JOB.get()) is not None:
+        request.headers.update(who(job))
+
+
 async def told(drill: Drill, does: Does, job: Job) -> Outcome | None:
     """Say when a handler begins and how it ends."""
     about = {"job_id": job.id, "attempt": job.attempt}
+    _JOB.set(job)
     log.info("drill.started", **about)
     how = "cancelled"
     try:
@@ -205,13 +221,7 @@ async def call(drill: Drill, job: Job, key: str | None = None) -> None:
     attempt and which process calls goes into headers, for the upstream's log; of a process of
     its own it is the worker that started it.
     """
-    process = os.getppid() if job.kind.startswith(_APART) else os.getpid()
-    headers = {
-        "Idempotency-Key": key or job.key,
-        "Drill-Job": str(job.id),
-        "Drill-Attempt": str(job.attempt),
-        "Drill-Process": str(process),
-    }
+    headers = {"Idempotency-Key": key or job.key, **who(job)}
     body: dict[str, Any] = {"job": job.id, "kind": job.kind}
     drill.halt(job, "before-call")
     with anyio.fail_after(drill.deadline_s):
