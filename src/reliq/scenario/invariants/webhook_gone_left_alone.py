@@ -10,7 +10,7 @@ _GONE = 410
 
 def check(history: History) -> Iterator[Violation | None]:
     """Judge every 410 that was sent as a whole, by the requests of its job's group after it."""
-    groups = {x.a["job"]: x.a["group_key"] for x in history.of("wal", "job")}
+    groups = {x.a["job"]: x.a.get("group_key") for x in history.of("wal", "job")}
     for gone in history.of("upstream", "response"):
         if gone.a["status"] != _GONE or gone.a["how"] != "whole":
             continue
