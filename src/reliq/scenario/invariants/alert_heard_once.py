@@ -38,7 +38,8 @@ def check(history: History, *, most: int = 11) -> Iterator[Violation | None]:
     for window, alerts in of_window.items():
         text = f"{len(alerts)} alerts in window {window}, and {most} at most were promised"
         yield Violation(text, tuple(alerts[-1:])) if len(alerts) > most else None
-    yield from _unheard(errors, {kind for kind, _ in of_kind})
+    if made:  # else this App makes none
+        yield from _unheard(errors, {kind for kind, _ in of_kind})
 
 
 def _heard(history: History) -> dict[str, list[Entry]]:
