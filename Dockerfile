@@ -11,9 +11,9 @@ RUN python -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir --quiet 'uv
 WORKDIR /src
 # What the lock names comes first: a change of the code alone takes none of it anew.
 COPY pyproject.toml uv.lock README.md LICENSE ./
-RUN /opt/uv/bin/uv sync --quiet --frozen --no-cache --no-default-groups --extra speed --extra encryption --no-install-project
+RUN /opt/uv/bin/uv sync --quiet --frozen --no-cache --no-default-groups --extra speed --extra encryption --extra mail --no-install-project
 COPY src src
-RUN /opt/uv/bin/uv sync --quiet --frozen --no-cache --no-default-groups --extra speed --extra encryption --no-editable
+RUN /opt/uv/bin/uv sync --quiet --frozen --no-cache --no-default-groups --extra speed --extra encryption --extra mail --no-editable
 
 FROM ${PYTHON_IMAGE}
 RUN useradd --system --uid 10001 --no-create-home --home-dir /nonexistent reliq

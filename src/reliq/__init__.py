@@ -4,7 +4,7 @@ A webhook receiver, a Postgres job queue and a worker.
 What an App and its handlers need; everything else is reached through the `reliq` command.
 """
 
-from reliq.app import App, Effect, Handler, Job, Source
+from reliq.app import App, Handler, Source
 from reliq.domain.event import Delivery
 from reliq.domain.http import check
 from reliq.domain.job import DuplicateOf, Inserted, NewJob, State
@@ -16,6 +16,7 @@ from reliq.domain.signature import Hmac, Token
 from reliq.domain.slots import Schedule
 from reliq.domain.when import Cron, Daily, Every
 from reliq.errors import EffectTaken, PermanentError, TemporaryError
+from reliq.job import Effect, Job
 from reliq.postgres.cancel import cancel
 from reliq.postgres.enqueue import enqueue, enqueue_many
 from reliq.postgres.enqueuer import Enqueuer, open_enqueuer

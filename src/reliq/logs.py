@@ -31,6 +31,9 @@ EVENTS: Final = frozenset(
         # automations
         "drill.started", "drill.going", "drill.ended", "drill.point", "drill.effect", "drill.placed",
         "form.received", "github.received", "heartbeat.beat", "alert.not_sent",
+        "mail.sent", "mail.repeated",
+        "alarms.told", "watch.not_pinged",
+        "report.ended", "report.refused",
     }
 )  # fmt: skip
 

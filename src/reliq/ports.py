@@ -6,16 +6,18 @@ values for every expected ending, and raises `StoreUnavailable` when the databas
 answer in time: what was asked may or may not have happened.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
+from reliq.domain.endpoint import Endpoint
 from reliq.domain.event import Duplicate, Stored
 from reliq.domain.family import Family
 from reliq.domain.job import Claim, Enqueued, Fence, JobId, Kind, NewJob
 from reliq.domain.outcome import Settlement
+from reliq.domain.report import Part, Progress
 
 Held = tuple[JobId, Fence]
 """A job under one lease: what every write of a running job names."""
@@ -78,6 +80,18 @@ class Inbox(Protocol):
         ...
 
 
+class Reports(Protocol):
+    """What the receiver needs to hand out reports."""
+
+    async def find(self, report_id: int) -> Progress | None:
+        """Tell how far a report is; None if nobody asked for it."""
+        ...
+
+    def parts(self, report_id: int) -> AsyncIterator[Part]:
+        """Read a report in the order of its content, one piece in memory at a time."""
+        ...
+
+
 class Queue(Protocol):
     """What claims and settles; the kinds and policies of the App are the adapter's own."""
 
@@ -119,6 +133,10 @@ class Queue(Protocol):
 
     async def finish_effect(self, claim: Claim, key: str, result_json: str) -> bool:
         """Remember that it is done; False when lease or reservation are not ours any more."""
+        ...
+
+    async def release_effect(self, claim: Claim, key: str) -> bool:
+        """Forget that a job began it, for it was not done; False as above."""
         ...
 
     async def fan_out(self, connection: Any, parent: JobId, family: Family) -> int:
@@ -175,4 +193,29 @@ class Pruner(Protocol):
 
     async def prune(self) -> Mapping[str, int]:
         """Delete what was kept for long enough, in bounded batches; count what went."""
+        ...
+
+
+class Endpoints(Protocol):
+    """What a delivery to somebody else's endpoint needs."""
+
+    async def find(self, name: str, job_id: JobId) -> Endpoint | None:
+        """Say where a job's endpoint is and how to sign now; None where there is none."""
+        ...
+
+    async def delivered(self, name: str, held: Held) -> None:
+        """Write down that it answered well, unless the job is no longer ours."""
+        ...
+
+    async def undelivered(self, name: str, held: Held, *, gone: str | None) -> str | None:
+        """Write down that it did not, unless the job is no longer ours; why, if that disabled it."""
+        ...
+
+
+class Stores(Protocol):
+    """What handlers ask of the tables beside their own job: `job.stores`."""
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Where outgoing webhooks go."""
         ...

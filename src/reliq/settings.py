@@ -25,26 +25,25 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
-from reliq.domain.duration import format_duration, parse_duration
+from reliq.domain.duration import parse_duration
 from reliq.domain.keep import Keep, Keeps
 from reliq.domain.lanes import read_queues
 from reliq.domain.retry import RetryPolicy
 from reliq.domain.sealed import read_keys
+from reliq.domain.signature import check_secrets
+from reliq.domain.smtp import read_mail_url
 
 PREFIX: Final = "RELIQ_"
 ENV_FILE: Final = Path(".env")
-MASK: Final = "********"
 
-_NESTED: Final = "__"
+NESTED: Final = "__"
 _PLACEHOLDER: Final = SecretStr("postgresql://nowhere/none")
 
 _HOST: Final = r"(?:[\w.%~-]*|\[[0-9a-fA-F:.]+\])(?::\d+)?"
 _ADDRESS: Final = re.compile(
     rf"postgres(?:ql)?://(?:[^@/?#\s\[\]]*@)?{_HOST}(?:,{_HOST})*(?:/[^?#\s]*)?(?:\?[^#\s]*)?"
 )
-_WITHOUT_PASSWORD: Final = re.compile(
-    r"postgres(?:ql)?://(?:[^@/?#]*@)?([\w.,-]*|\[[0-9a-f:]+\])(:\d+)?/([^@/?#]*)(?:\?[^@]*)?"
-)
+_WEB_ADDRESS: Final = re.compile(r"https?://[^\s/?#]+(?:[/?#]\S*)?")
 
 
 def _duration(value: object) -> object:
@@ -72,6 +71,30 @@ def _keys(value: SecretStr | None) -> SecretStr | None:
     return value
 
 
+def _mail_url(value: SecretStr | None) -> SecretStr | None:
+    if value is not None:
+        read_mail_url(value.get_secret_value())
+    return value
+
+
+def _web_address(value: SecretStr) -> SecretStr:
+    if not _WEB_ADDRESS.fullmatch(value.get_secret_value()):
+        raise ValueError("write it as https://host/path, or http://")
+    return value
+
+
+def _guard(value: SecretStr | None) -> SecretStr | None:
+    if value is not None:
+        check_secrets([value.get_secret_value().encode()])
+    return value
+
+
+def _public(value: str | None) -> str | None:
+    if value is not None and not re.fullmatch(r"https?://[^\s?#]+", value):
+        raise ValueError("write it as https://hooks.example.com, without ? and #")
+    return value
+
+
 def _queues(value: str) -> str:
     read_queues(value)
     return value
@@ -79,6 +102,7 @@ def _queues(value: str) -> str:
 
 Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
 Address = Annotated[SecretStr, AfterValidator(_address)]
+WebAddress = Annotated[SecretStr, AfterValidator(_web_address)]
 
 
 class Settings(BaseSettings):
@@ -137,10 +161,47 @@ class Settings(BaseSettings):
     telegram_token: SecretStr | None = Field(None, description="of the bot, from BotFather")
     telegram_api: str = Field("https://api.telegram.org", description="its base address")
     telegram_timeout: Duration = Field(timedelta(seconds=10), description="total, per call")
-    alert_chat_id: str | None = Field(None, description="the chat that alerts go to")
+    alert_chat_id: str | None = Field(
+        None, description="the chat that alerts go to, where no RELIQ_ALERT_URL takes them"
+    )
     alert_window: Duration = Field(timedelta(hours=1), description="one alert per error in it")
+    alert_url: WebAddress | None = Field(
+        None, description="an http(s) address that alerts are posted to, as JSON"
+    )
+    watch_dead: int = Field(20, ge=1, description="dead letters in a window that are an alarm")
+    watch_same_error: int = Field(10, ge=1, description="of one kind and error, an alarm")
+    watch_lost_leases: int = Field(20, ge=1, description="lost in a window that are an alarm")
+    watch_due_age: Duration = Field(
+        timedelta(minutes=10), description="jobs due, or a slot missed, for so long are an alarm"
+    )
+    watch_ping_url: WebAddress | None = Field(
+        None, description="an http(s) address that is called each minute while no alarm is on"
+    )
     site_forward_url: SecretStr | None = Field(
         None, description="where the site's forms are posted on to; such addresses hold tokens"
+    )
+    webhook_timeout: Duration = Field(
+        timedelta(seconds=15), description="total, per attempt at an endpoint"
+    )
+    webhook_private: bool = Field(
+        default=False,
+        description="on: endpoints may be http, at any port and address; for tests alone",
+    )
+
+    mail_url: Annotated[SecretStr | None, AfterValidator(_mail_url)] = Field(
+        None, description="hands mails in, smtp://user:password@host:587; unset: no mail.send here"
+    )
+    mail_from: str | None = Field(None, description="the sender, as Shop <shop@example.com>")
+    mail_templates: Path | None = Field(None, description="the folder with the texts of mails")
+    mail_timeout: Duration = Field(timedelta(seconds=10), description="total, per mail")
+    mail_unknown: Literal["repeat", "hold"] = Field(
+        "repeat", description="a mail of which nobody knows whether it was sent; hold: ask a person"
+    )
+    report_secret: Annotated[SecretStr | None, AfterValidator(_guard)] = Field(
+        None, description="what links to reports are signed with; unset: none is handed out"
+    )
+    public_url: Annotated[str | None, AfterValidator(_public)] = Field(
+        None, description="the receiver's address for the world, as https://hooks.example.com"
     )
 
     prune: bool = Field(default=True, description="off: no worker prunes; run `reliq prune` daily")
@@ -253,7 +314,7 @@ def read(env_file: Path = ENV_FILE) -> tuple[Settings | None, Settings | None, l
     try:
         settings = _make(env_file)
     except SettingsError:
-        return None, None, [*problems, f"{_name('secrets')} is no JSON: {_HOW_SECRETS}"]
+        return None, None, [*problems, f"{variable('secrets')} is no JSON: {_HOW_SECRETS}"]
     except ValidationError as error:
         problems += _in_words(error)
         second, more = _second_best(env_file, _wrong(error))
@@ -289,17 +350,18 @@ def _wrong(error: ValidationError) -> set[str]:
     return {str(item["loc"][0]) for item in error.errors() if item["loc"]}
 
 
-def _name(field: str) -> str:
+def variable(field: str) -> str:
+    """Name the variable of a setting."""
     return f"{PREFIX}{field.upper()}"
 
 
 def _is_known(name: str) -> bool:
-    field, nested, _ = name.removeprefix(PREFIX).lower().partition(_NESTED)
+    field, nested, _ = name.removeprefix(PREFIX).lower().partition(NESTED)
     return field in Settings.model_fields and (not nested or field == "secrets")
 
 
 def _unknown(name: str) -> str:
-    known = [_name(field) for field in Settings.model_fields]
+    known = [variable(field) for field in Settings.model_fields]
     near = difflib.get_close_matches(name, known, n=1)
     return f"{name} is no setting" + (f": did you mean {near[0]}?" if near else "")
 
@@ -314,53 +376,12 @@ def _words(item: Any) -> list[str]:
         return text.splitlines()
     field = str(item["loc"][0])
     if item["type"] == "missing":
-        return [f"{_name(field)} is missing: {Settings.model_fields[field].description}"]
+        return [f"{variable(field)} is missing: {Settings.model_fields[field].description}"]
     if field == "secrets":
-        return [f"{_name(field)}=… is wrong: {_HOW_SECRETS}"]
+        return [f"{variable(field)}=… is wrong: {_HOW_SECRETS}"]
     shown = "…" if _is_secret(field) else item["input"]
-    return [f"{_name(field)}={shown} is wrong: {text}"]
+    return [f"{variable(field)}={shown} is wrong: {text}"]
 
 
 def _is_secret(field: str) -> bool:
     return "SecretStr" in str(Settings.model_fields[field].annotation)
-
-
-def described(settings: Settings, env_file: Path = ENV_FILE) -> list[tuple[str, str, str]]:
-    """List every setting as (name, value, where from), secrets masked."""
-    env = environment(env_file)
-    rows = []
-    for field in Settings.model_fields:
-        name = _name(field)
-        if field == "secrets":
-            rows += [
-                (key, MASK, origin)
-                for key, (value, origin) in env.items()
-                if value and (key == name or key.startswith(f"{name}{_NESTED}"))
-            ]
-            continue
-        value, origin = env.get(name, ("", ""))
-        shown = (
-            without_password(settings.dsn)
-            if field == "database_url"
-            else _masked(getattr(settings, field))
-        )
-        rows.append((name, shown, origin if value else "default"))
-    return rows
-
-
-def without_password(dsn: str) -> str:
-    """Show where a database is and nothing else; a mask where that cannot be told apart."""
-    found = _WITHOUT_PASSWORD.fullmatch(dsn)
-    return f"postgresql://…@{found[1]}{found[2] or ''}/{found[3]}" if found else MASK
-
-
-def _masked(value: object) -> str:
-    match value:
-        case SecretStr():
-            return MASK
-        case timedelta():
-            return format_duration(value)
-        case None:
-            return "-"
-        case _:
-            return str(value)

@@ -13,6 +13,7 @@ import pytest
 from cryptography.fernet import Fernet
 
 from reliq.cli import main
+from reliq.domain.report import report_signature
 from reliq.postgres.migrate import migrations
 from reliq.postgres.queries import query
 from reliq.sealing import Sealing
@@ -796,7 +797,7 @@ def test_prune_deletes_what_is_old_and_keeps_the_rest(reliq, sql):
 
     assert (code, json.loads(document)) == (
         0,
-        {"jobs": 1, "bodies": 1, "keys": 0, "effects": 1, "groups": 0, "families": 0},
+        {"jobs": 1, "bodies": 1, "keys": 0, "effects": 1, "groups": 0, "families": 0, "reports": 0},
     )
     assert sql("select array_agg(id order by id) from reliq.jobs") == kept
     assert sql("select array_agg(id) from reliq.events where body is not null") == [newer, unread]
@@ -810,7 +811,7 @@ def test_prune_takes_ages_for_each_sort(reliq, sql):
     )
 
     assert reliq("prune", "--jobs", "10d", "--bodies", "36500d")[1] == (
-        "deleted 1 finished job, 0 expired keys and 0 old effects, emptied the bodies of 0 events\n"
+        "deleted 1 finished job, 0 expired keys, 0 old effects and 0 old reports, emptied the bodies of 0 events\n"
     )
     assert reliq("prune", "--dead", "10d", "--bodies", "36500d")[1].startswith(
         "deleted 1 finished job, 0 expired"
@@ -945,6 +946,27 @@ def test_doctor_reports_alerts_that_died_whenever_that_was(reliq, sql):
     assert findings["alerts"]["text"].startswith("1 alert never arrived")
 
 
+def test_doctor_reports_alerts_of_either_channel(reliq, sql):
+    make_dead(sql, kind="alert.webhook", age="5 days")
+
+    assert examined(reliq)[2]["alerts"]["text"].startswith("1 alert never arrived")
+
+
+def test_doctor_names_the_alarms_that_were_told_and_are_on(reliq, sql):
+    for name, told, ended in (("on", True, False), ("over", True, True), ("pending", False, False)):
+        sql(
+            "insert into reliq.alarms values ($1, '', $1 || ' it is', reliq.now(),"
+            " case when $2 then reliq.now() end, case when $3 then reliq.now() end, false)"
+            " returning 1", name, told, ended,
+        )  # fmt: skip
+
+    code, document, findings = examined(reliq)
+
+    assert code == 1
+    assert findings["alarms"]["text"] == "on it is"
+    assert document["figures"]["alarms"] == ["on it is"]
+
+
 def test_doctor_reports_jobs_that_nobody_works_off(reliq, sql, clock):
     sql("select job_id from reliq.enqueue('order')")
     anyio.run(clock.forward, 600)
@@ -1022,3 +1044,72 @@ def test_an_app_that_does_not_load_is_a_problem_in_words(reliq, setting, code, a
 
     assert ended == 2
     assert said.format(name) in " ".join(document["problems"])
+
+
+# -- reports ------------------------------------------------------------------------------
+
+
+def test_a_report_is_asked_for_and_has_a_link(reliq, setting, sql):
+    setting(REPORT_SECRET="correct horse", PUBLIC_URL="https://hooks.test/reliq/")
+
+    code, told, _ = reliq(
+        "report", "request", "sales", "--param", "day=2026-11-30", "--param", "x="
+    )
+    assert (code, told) == (0, "report 1 is asked for; its link: reliq report link 1\n")
+    assert json.loads(sql("select payload from reliq.jobs")) == {
+        "report": "sales", "params": {"day": "2026-11-30", "x": ""},
+    }  # fmt: skip
+    now = sql("select floor(extract(epoch from now()))::int")
+    code, told, how_far = reliq("report", "link", 1, "--for", "2h")
+
+    assert (code, how_far) == (0, "report 1 is being made: 0 of ? chunks, 0 rows\n")
+    base, expires, signature = re.split(r"\?expires=|&signature=", told.strip())
+    assert base == "https://hooks.test/reliq/reports/1"
+    assert 7_200 <= int(expires) - now < 7_260
+    assert signature == report_signature(b"correct horse", 1, int(expires))
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("'running', null, null, null", "is being made: 0 of 3 chunks, 0 rows"),
+        ("'ready', 7, null, now()", "is ready: 7 rows"),
+        ("'failed', 4, '1 is missing', now()", "is failed: 4 rows: 1 is missing"),
+    ],
+)
+def test_a_link_comes_with_how_far_the_report_is(reliq, setting, sql, state, said):
+    setting(REPORT_SECRET="correct horse", PUBLIC_URL="https://hooks.test")
+    sql(
+        "insert into reliq.reports (id, name, chunks, state, rows, reason, finished_at)"
+        f" values (7, 'sales', 3, {state})"
+    )
+
+    assert reliq("report", "link", 7)[::2] == (0, f"report 7 {said}\n")
+
+
+def test_a_link_to_no_report_is_refused(reliq, setting):
+    setting(REPORT_SECRET="correct horse", PUBLIC_URL="https://hooks.test")
+
+    code, _, said = reliq("report", "link", 7)
+
+    assert (code, said) == (
+        1, "reliq: there is no report 7: `reliq report request` makes one\n",
+    )  # fmt: skip
+
+
+def test_a_link_needs_two_settings_and_names_both(reliq):
+    reliq("report", "request", "sales")
+    code, _, said = reliq("report", "link", 1)
+
+    assert code == 2
+    assert "RELIQ_REPORT_SECRET is missing: what links" in said
+    assert "RELIQ_PUBLIC_URL is missing: the receiver's address" in said
+
+
+@pytest.mark.parametrize("wrong", ["day", "=1"])
+def test_a_parameter_that_is_none_is_refused(reliq, sql, wrong):
+    code, _, said = reliq("report", "request", "sales", "--param", wrong)
+
+    assert code == 2
+    assert "is no NAME=VALUE" in said
+    assert sql("select count(*) from reliq.jobs") == 0

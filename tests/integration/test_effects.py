@@ -9,12 +9,13 @@ import anyio
 import asyncpg
 import pytest
 
-from reliq.app import App, Effect, Job
+from reliq.app import App
 from reliq.domain.job import JobId
 from reliq.domain.keep import Keep, Keeps
 from reliq.domain.outcome import Succeed
 from reliq.domain.retry import RetryPolicy
 from reliq.errors import LeaseLost
+from reliq.job import Effect, Job
 from reliq.ports import Reservation
 from reliq.postgres.desk import Desk
 from reliq.postgres.enqueue import enqueue
@@ -317,6 +318,63 @@ async def test_a_key_is_a_text(pool, queue, key):
         await once(queue, await attempt(pool, queue), key)
 
 
+async def test_an_effect_that_was_refused_is_given_back_and_found_new(pool, queue):
+    one, other = await attempt(pool, queue), await attempt(pool, queue)
+    effect = await once(queue, one, "k")
+
+    await effect.release()
+
+    assert (effect.is_new, effect.is_unknown, effect.is_done) == (False, False, False)
+    assert await rows(pool) == []
+    assert (await once(queue, other, "k")).is_new
+    for again in (effect.done, effect.release):
+        with pytest.raises(RuntimeError, match="the effect 'k' is released already"):
+            await again()
+
+
+async def test_an_unknown_effect_stays_unknown_though_its_repetition_was_refused(pool, queue):
+    one = await attempt(pool, queue)
+    await once(queue, one, "k")
+    effect = await once(queue, one, "k")
+
+    await effect.release()
+
+    assert effect.is_unknown
+    assert (await once(queue, one, "k")).is_unknown
+
+
+async def test_what_is_done_is_not_given_back(pool, queue):
+    one = await attempt(pool, queue)
+    effect = await once(queue, one, "k")
+    await effect.done(7)
+
+    with pytest.raises(RuntimeError, match="is done already"):
+        await effect.release()
+    assert not await queue.release_effect(one.claim, "k")
+    assert (await once(queue, one, "k")).result == 7
+
+
+async def test_who_lost_its_lease_gives_nothing_back(pool, queue, clock: Clock):
+    old = await attempt(pool, queue)
+    begun = await once(queue, old, "k")
+    new = await take_over(old, queue, clock)
+
+    with pytest.raises(LeaseLost, match="no hold of the effect 'k'"):
+        await begun.release()
+    assert (await once(queue, new, "k")).is_unknown
+
+
+async def test_a_handler_that_is_stopped_still_gives_back_what_was_refused(pool, queue):
+    one = await attempt(pool, queue)
+    effect = await once(queue, one, "k")
+
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await effect.release()
+
+    assert await rows(pool) == []
+
+
 async def test_a_result_is_json(pool, queue):
     effect = await once(queue, await attempt(pool, queue), "k")
 
@@ -372,6 +430,7 @@ async def test_effects_come_before_the_transaction_that_settles_the_job(
         async with job.transaction():
             await refused(job.once("other"))
             await refused(effect.done())
+            await refused(effect.release())
         await refused(job.once("k"))
 
     await enqueue(pool, "job")
@@ -379,10 +438,10 @@ async def test_effects_come_before_the_transaction_that_settles_the_job(
     await run_until_all_succeeded(pool, worker)
 
     words = "comes before job.transaction(), which settles the job"
-    assert said == [f"once() {words}", f"done() {words}", f"once() {words}"]
+    assert said == [f"{what}() {words}" for what in ("once", "done", "release", "once")]
 
 
 def test_an_effect_shows_what_was_found_and_not_how_it_works():
-    assert (
-        repr(Effect("k", "new", None, _finish=print)) == "Effect(key='k', found='new', result=None)"
-    )
+    effect = Effect("k", "new", None, _finish=print, _release=print)
+
+    assert repr(effect) == "Effect(key='k', found='new', result=None)"

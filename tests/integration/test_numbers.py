@@ -1,5 +1,6 @@
 """The queue's numbers as views: what they say, and that they ask for little in a full database."""
 
+import json
 from datetime import timedelta
 
 import asyncpg
@@ -8,7 +9,7 @@ import pytest
 from reliq.domain.outcome import Succeed, fingerprint
 from reliq.postgres.enqueue import enqueue
 from reliq.postgres.queries import Query, query
-from tests.fixtures.filled import HELD
+from tests.fixtures.filled import BURIED, HELD
 from tests.fixtures.plans import connected, run
 from tests.fixtures.store import LEASE, buried, failed
 
@@ -47,6 +48,31 @@ async def test_a_view_asks_for_few_pages_among_two_million_jobs(full_copy: str, 
         assert plan.pages <= PAGES[view] * 3 // 2 + 5, view
         # Of attempts there are few: to read them all may be the best plan.
         assert plan.scanned <= ({"attempts"} if planner == "on" else set()), view
+
+
+WATCH = "select reliq.watch('30 days', '10 minutes', '{heartbeat}', '{heartbeat@now}')"
+WATCH_PAGES = 204
+"""As above; in all some 20 ms."""
+
+
+@pytest.mark.parametrize("planner", ["on", "off"])
+async def test_the_watch_asks_for_few_pages_among_two_million_jobs(full_copy: str, planner: str):
+    """At its worst: 5,000 dead letters in its window, and thousands of late jobs in two queues."""
+    async with connected(full_copy) as connection:
+        await connection.execute(BURIED, 5_000)
+        await connection.execute("analyze reliq.attempts")
+        await connection.execute(f"set enable_seqscan = {planner}")
+        look = Query(name="watch", text=WATCH, parameters=(), columns=(), keeps=(), header=())
+        plan = await run(connection, "unprepared", look, ())
+        seen = json.loads(await connection.fetchval(WATCH))
+
+    assert (seen["died"], seen["died_at_least"]) == (5_000, True)
+    assert {row["queue"]: row["jobs"] for row in seen["late"]} == {"default": 1_000, "mail": 200}
+    assert plan.pages <= WATCH_PAGES * 3 // 2 + 5
+    # All that is remembered of alarms is wanted; limits and pauses are a row for each queue at most.
+    assert plan.scanned <= {"alarms"} | (
+        {"attempts", "limits", "pauses"} if planner == "on" else set()
+    )
 
 
 def every(view: str) -> Query:

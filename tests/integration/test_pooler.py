@@ -3,7 +3,7 @@
 import hmac
 import json
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import anyio
 import asyncpg
@@ -11,9 +11,12 @@ import httpx
 import pytest
 
 from reliq import DuplicateOf, Inserted, NewJob, enqueue, enqueue_many, open_enqueuer
+from reliq.automations.report import request
 from reliq.domain.event import Duplicate, Stored
 from reliq.domain.outcome import Requeue, Succeed
+from reliq.domain.report import report_link
 from reliq.ports import NewEvent
+from reliq.postgres.enqueue import enqueue_job
 from reliq.postgres.inbox import PostgresInbox
 from reliq.postgres.pool import Database
 from reliq.postgres.queue import PostgresQueue
@@ -210,3 +213,30 @@ async def test_a_command_works_again_and_again(behind, command: str):
     for _ in range(3):
         run = behind(command)
         assert await run.exit_code() == 0, run.log
+
+
+async def test_reports_are_made_and_handed_out(behind, pool: asyncpg.Pool):
+    """Their rows come by cursors, of which two workers have several at once on two connections."""
+    # While chunks hold both connections, nobody's lease is renewed.
+    settings, port = {"app": "tests.fixtures.report_app:app", "lease": "60s"}, free_port()
+    workers = [behind("worker", **settings) for _ in range(2)]
+    receiver = behind("serve", port=str(port), report_secret="correct horse", **settings)
+    await receiver.logged("receiver.started")
+    wish = request("numbers", {"rows": 20_000, "chunks": 20})
+    numbers = [(await enqueue_job(pool, wish)).job_id for _ in range(3)]
+    ready = "select count(*) from reliq.reports where state = 'ready'"
+    with anyio.fail_after(60):
+        while await pool.fetchval(ready) < len(numbers):
+            await anyio.sleep(0.02)
+
+    expires = datetime.now(UTC) + timedelta(hours=1)  # noqa: TID251 - as whoever makes a link
+    async with httpx.AsyncClient() as http:
+        for number in numbers:
+            link = report_link(f"http://127.0.0.1:{port}", b"correct horse", number, expires)
+            lines = (await http.get(link)).text.splitlines()
+            assert [line.split(",")[0] for line in lines[1:]] == list(map(str, range(1, 20_001)))
+    wrong = await pool.fetch(
+        "select kind, ended, error, count(*) from reliq.attempts group by 1, 2, 3"
+    )
+    assert [tuple(row) for row in wrong] == []
+    assert "error" not in "".join(worker.log for worker in workers)

@@ -69,6 +69,7 @@ async def test_each_state_and_kind_is_kept_for_a_time_of_its_own(pool: asyncpg.P
         "effects": 0,
         "groups": 0,
         "families": 0,
+        "reports": 0,
     }
     assert await pool.fetchval("select count(*) from reliq.attempts") == 3
 

@@ -11,11 +11,12 @@ from typing import Any
 import anyio
 import pytest
 
-from reliq.app import App, Job
+from reliq.app import App
 from reliq.domain.job import Claim, Inserted, NewJob
 from reliq.domain.outcome import Requeue
 from reliq.domain.retry import RetryPolicy
 from reliq.errors import StoreUnavailable
+from reliq.job import Job
 from reliq.postgres.enqueue import enqueue, enqueue_many
 from reliq.postgres.enqueuer import open_enqueuer
 from reliq.postgres.listen import listen

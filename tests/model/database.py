@@ -12,7 +12,7 @@ import asyncpg
 
 from reliq.postgres.migrate import migrations
 from reliq.postgres.queries import names, query
-from tests.model.rows import TABLES, Row, Tables
+from tests.model.rows import ALERT_PLACES, TABLES, Row, Tables
 
 CLOCK = """
     create or replace function reliq.now() returns timestamptz
@@ -27,7 +27,7 @@ SETTINGS = {
     "synchronous_commit": "off",
 }
 
-EMPTY = """
+EMPTY = f"""
     delete from reliq.attempts;
     delete from reliq.jobs;
     delete from reliq.events;
@@ -40,7 +40,9 @@ EMPTY = """
     delete from reliq.pauses;
     alter sequence reliq.jobs_id_seq restart;
     alter sequence reliq.events_id_seq restart;
-    update reliq.reaper set walked_to = 'epoch'
+    update reliq.reaper set walked_to = 'epoch';
+    delete from reliq.alert_places where place > {ALERT_PLACES};
+    update reliq.alert_places set taken_in = -1
 """
 """Not truncate: that makes new files, and every statement is planned anew."""
 

@@ -20,7 +20,7 @@ MOST = 1_000
 ALERTS = True
 
 WORKERS = ("w1", "w2")
-LANES: tuple[Lane, ...] = (("default", 5), ("default", 1), ("slow", 5))
+LANES: tuple[Lane, ...] = (("default", 5), ("default", 0), ("slow", 5))
 HEAD: Position = (EPOCH, 0)
 """Before every job."""
 

@@ -45,6 +45,16 @@ class Effects(Queue):
         effect.result = result if effect.result is None else effect.result
         return [(key,)]
 
+    def release_effect(self, key: str, held: Held) -> list[tuple[str]]:
+        """Only by whom it is reserved for, and who still runs; what is done stays done."""
+        effect = self.effect_keys.get(key)
+        if effect is None or (effect.job_id, effect.fence) != held or self.mine(held) is None:
+            return []
+        if effect.done_at is not None:
+            return []
+        del self.effect_keys[key]
+        return [(key,)]
+
     def prune_effects(self, age: timedelta, most: int) -> int:
         """Forget what was done long ago, and nothing that was not done."""
         old = [
@@ -64,19 +74,22 @@ class EffectMoves(Player):
         tick=ticks,
         pick=numbers,
         key=keys,
-        then=st.sampled_from(("it is done", "it is left", "the job ends")),
+        then=st.sampled_from(("it is done", "it is left", "it is refused", "the job ends")),
+        late=st.booleans(),
     )
-    def once(self, tick: timedelta, pick: int, key: str, then: str) -> None:
+    def once(self, tick: timedelta, pick: int, key: str, then: str, *, late: bool) -> None:
         self.model.now += tick
         held = self.live_lease(pick) if then == "the job ends" else self.leases_of([pick])[0]
         self.reserve_effect(key, held)
         if then == "the job ends":
             self.settle_succeeded([held])
-        if then != "it is left":
+        if then == "it is done" or (then == "the job ends" and not late):
             self.finish_effect(key, held)
+        if then == "it is refused" or (then != "it is left" and late):
+            self.release_effect(key, held)
 
-    @rule(pick=numbers, by_another=st.booleans(), finishes=st.booleans())
-    def die_at_it(self, pick: int, *, by_another: bool, finishes: bool) -> None:
+    @rule(pick=numbers, by_another=st.booleans(), finishes=st.booleans(), refused=st.booleans())
+    def die_at_it(self, pick: int, *, by_another: bool, finishes: bool, refused: bool) -> None:
         """A worker falls silent after it has reserved; its job or another one finds that, and it is back."""
         key, held = f"new {len(self.leases)}", self.live_lease(pick)
         self.reserve_effect(key, held)
@@ -86,12 +99,17 @@ class EffectMoves(Player):
         ]
         for each in takers[:1]:
             self.reserve_effect(key, each)
+        end = self.release_effect if refused else self.finish_effect
         for each in [held, *(takers[:1] if finishes else ())]:
-            self.finish_effect(key, each)
+            end(key, each)
 
     def reserve_effect(self, key: str, held: Held) -> None:
         expected = [self.model.reserve_effect(key, held)]
         self.call("reserve_effect", key, *held, expected=expected)
+
+    def release_effect(self, key: str, held: Held) -> None:
+        expected = self.model.release_effect(key, held)
+        self.call("release_effect", key, *held, expected=expected)
 
     def finish_effect(self, key: str, held: Held) -> None:
         result = {"fence": held[1]}

@@ -252,7 +252,7 @@ class Queue(Groups):
         )  # fmt: skip
 
     def _raise_alert(self, dead: Job, fingerprint: str) -> int | None:
-        """One alert per kind, error and window of time; an alert that dies makes none."""
+        """One alert per kind, error and window of time, and of each window one for all the rest."""
         if dead.kind == "alert":
             return None
         window = int(self.now.timestamp() // self.alert_window.total_seconds())
@@ -260,6 +260,17 @@ class Queue(Groups):
             "job_id": dead.id, "kind": dead.kind, "reason": dead.dead_reason,
             "attempt": dead.attempt, "error": dead.last_error,
         }  # fmt: skip
-        wish = Wish(kind="alert", payload=payload, key=f"{dead.kind}:{fingerprint}:{window}")
-        job_id, duplicate = self.enqueue_job(wish, ALERT_KEY_TTL)
-        return None if duplicate else job_id
+        key = f"{dead.kind}:{fingerprint}:{window}"
+        if ("alert", key) in self.job_keys:
+            return None
+        free = [place for place in self.alert_places.values() if place.taken_in != window]
+        if free:
+            free[0].taken_in = window
+        else:
+            payload["more"], key = len(self.alert_places), f"*:more:{window}"
+        if ("alert", key) in self.job_keys:
+            return None
+        job_id, _ = self.enqueue_job(
+            Wish(kind="alert", payload=payload, key=key, priority=0), ALERT_KEY_TTL
+        )
+        return job_id

@@ -38,6 +38,7 @@ EFFECTS = "0005_effect_keys"
 CANCEL = "0006_cancel"
 LIMITS = "0007_limits"
 FAMILIES = "0008_families"
+ALERTS = "0011_alarms"
 
 MUTANTS: Mapping[type[Player], Mapping[str, tuple[Change, ...]]] = {
     JobMoves: {
@@ -168,6 +169,15 @@ MUTANTS: Mapping[type[Player], Mapping[str, tuple[Change, ...]]] = {
         "an error raises no alert": (
             Change("settle_dead", "case when $8::boolean and", "case when not $8::boolean and"),
         ),
+        "one error is told of again": (
+            Change(ALERTS, "dead.kind || ':' || fingerprint || ':'", "dead.kind || ':' || fingerprint || dead.id || ':'"),
+        ),
+        "alerts of a window know no bound": (
+            Change(ALERTS, "where p.taken_in <> number order by", "order by"),
+        ),
+        "a window's places are never free again": (
+            Change(ALERTS, "where p.taken_in <> number order by", "where p.taken_in = -1 order by"),
+        ),
     },
     GroupMoves: {
         "a group goes on while its head waits for a retry": (
@@ -223,6 +233,14 @@ MUTANTS: Mapping[type[Player], Mapping[str, tuple[Change, ...]]] = {
         "an effect is done by who has ended": (
             Change("finish_effect", "and state = 'running' for share", "for share"),
         ),
+        "an effect is released by who has ended": (
+            Change("release_effect", "and state = 'running' for share", "for share"),
+        ),
+        "an effect is released by whose job another has": (
+            Change("release_effect", "and job_id = $2 and fence = $3 and done_at", "and job_id = $2 and done_at"),
+            Change("release_effect", "and fence = $3 and state", "and $3 > 0 and state"),
+        ),
+        "an effect that is done is released": (Change("release_effect", " and done_at is null"),),
         "a dead holder is still at its effect": (
             Change(EFFECTS, "j.id = held.job_id and j.fence = held.fence and", "j.id = held.job_id and"),
         ),

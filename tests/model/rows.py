@@ -23,6 +23,8 @@ Tables = dict[str, dict[Row, Row]]
 """Each table's rows by primary key."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+ALERT_PLACES = 2
+"""Fewer than are shipped, so that they are soon taken."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -217,6 +219,14 @@ class Place:
 
 
 @dataclass(slots=True)
+class AlertPlace:
+    """A row of `reliq.alert_places`: the window of time whose alert took it last."""
+
+    place: int
+    taken_in: int = -1
+
+
+@dataclass(slots=True)
 class Pause:
     """A row of `reliq.pauses`."""
 
@@ -246,6 +256,9 @@ class Rows:
     limits: dict[str, Limit] = field(default_factory=dict)
     limit_places: dict[tuple[str, int], Place] = field(default_factory=dict)
     pauses: dict[tuple[str, str], Pause] = field(default_factory=dict)
+    alert_places: dict[int, AlertPlace] = field(
+        default_factory=lambda: {place: AlertPlace(place) for place in range(1, ALERT_PLACES + 1)}
+    )
     job_ids: Iterator[int] = field(default_factory=lambda: count(1))
     event_ids: Iterator[int] = field(default_factory=lambda: count(1))
 
@@ -304,4 +317,5 @@ TABLES = {
     "limits": Table(Limit),
     "limit_places": Table(Place, 2),
     "pauses": Table(Pause, 2),
+    "alert_places": Table(AlertPlace),
 }

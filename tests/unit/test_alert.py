@@ -1,4 +1,4 @@
-"""The handler of alerts: one message for a job that died, retried by the queue."""
+"""The handlers of alerts: one message for a job that died, retried by the queue."""
 
 import json
 import ssl
@@ -9,10 +9,10 @@ import pytest
 import respx
 from pydantic import SecretStr
 
-from reliq.app import Job
 from reliq.automations import alert
 from reliq.automations.telegram import TEXT_MAX, Telegram
 from reliq.errors import PermanentError, TemporaryError
+from reliq.job import Job
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ async def handle(payload):
             timeout=timedelta(seconds=5),
             alert_chat_id="-100",
         )
-        await alert.handler(bot).run(job)
+        await alert.handlers({"telegram": alert.by_telegram(bot)})["alert"].run(job)
 
 
 @respx.mock
@@ -75,3 +75,33 @@ async def test_an_alert_that_cannot_be_sent_raises_so_that_the_queue_tries_again
 
     with pytest.raises(error):
         await handle(DEAD)
+
+
+def test_a_text_that_is_made_already_is_sent_as_it_is():
+    assert alert.text({"text": "reliq: all well again."}) == "reliq: all well again."
+
+
+def test_the_last_alert_of_a_window_says_that_others_are_not_told_one_by_one():
+    told = alert.text(DEAD | {"more": 10})
+
+    assert "job 7" in told
+    assert "10 other errors were told of" in told
+    assert told.endswith("\n\nno such")
+
+
+def test_two_channels_are_kinds_of_their_own_and_one_is_not():
+    async def send(_text, _key):
+        """Send nothing."""
+
+    assert list(alert.handlers({"webhook": send})) == ["alert"]
+    assert list(alert.handlers({"webhook": send, "telegram": send})) == [
+        "alert", "alert.webhook", "alert.telegram",
+    ]  # fmt: skip
+
+
+def test_an_alert_is_tried_for_days_and_goes_before_other_jobs():
+    policy = alert.POLICY
+
+    assert timedelta(days=3) < policy.retry.total() < timedelta(days=7)
+    assert policy.retry.delay(1, 0.5) <= timedelta(seconds=10)
+    assert policy.priority == 0

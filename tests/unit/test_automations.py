@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from reliq import automations
-from reliq.app import App, Job
+from reliq.app import App
 from reliq.automations.site_form import FIELDS_MAX, VALUE_MAX
 from reliq.domain.event import Delivery
 from reliq.domain.job import NewJob
 from reliq.domain.when import Every
 from reliq.errors import PermanentError
+from reliq.job import Job
 from reliq.receiver.accept import kept, parse
 from reliq.settings import Settings
 
@@ -66,10 +67,30 @@ def test_the_default_app_is_made_of_settings_and_says_which_it_needs():
     assert isinstance(app, App)
     assert set(app.sources) == {"site", "telegram", "github"}
     assert set(app.handlers) == {
-        "site.form", "telegram.message", "github.event", "heartbeat", "alert",
+        "site.form", "telegram.message", "github.event", "heartbeat", "alert", "watch", "webhook.deliver",
+        *IN_TRANSACTIONS,
     }  # fmt: skip
     assert set(app.needs) == {"telegram_token", "alert_chat_id"}
-    assert [(s.kind, s.when) for s in app.schedules] == [("heartbeat", Every(minutes=60))]
+    assert [(s.kind, s.when) for s in app.schedules] == [
+        ("heartbeat", Every(minutes=60)), ("watch", Every(minutes=1)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("told", "kinds", "needs"),
+    [
+        ({"telegram_token": None, "alert_chat_id": None}, {"alert"}, set()),
+        ({"alert_chat_id": None}, {"alert"}, set()),
+        ({"telegram_token": None}, {"alert", "alert.telegram", "alert.webhook"},
+         {"telegram_token", "alert_chat_id"}),
+        ({}, {"alert", "alert.telegram", "alert.webhook"}, {"telegram_token", "alert_chat_id"}),
+    ],
+)  # fmt: skip
+def test_an_address_for_alerts_is_a_channel_beside_or_instead_of_the_bot(told, kinds, needs):
+    app = automations.app(settings(alert_url="https://ops.test/hook", **told))
+
+    assert {kind for kind in app.handlers if kind.startswith("alert")} == kinds
+    assert set(app.needs) == needs
 
 
 async def test_an_app_that_called_nobody_made_no_client_and_has_nothing_to_close(monkeypatch):
@@ -265,9 +286,17 @@ PAYLOADS = {
     "alert": {"job_id": 7, "kind": "site.form", "reason": "permanent", "attempt": 1, "error": "x"},
 }
 
+IN_TRANSACTIONS = {"report.request", "report.chunk", "report.finish"}
+"""They ask nobody for anything and write with their success: see `test_reports.py`."""
+
+
+def test_every_handler_but_those_that_need_a_database_is_run_twice_here():
+    needs = {"watch", "webhook.deliver", *IN_TRANSACTIONS}
+    assert set(automations.app(settings()).handlers) - set(PAYLOADS) == needs
+
 
 @pytest.mark.respx(assert_all_called=False)
-@pytest.mark.parametrize("kind", list(automations.app(settings()).handlers))
+@pytest.mark.parametrize("kind", list(PAYLOADS))
 async def test_a_handler_that_runs_twice_asks_for_the_same_thing_under_the_same_key(
     kind, respx_mock
 ):

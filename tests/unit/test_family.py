@@ -2,10 +2,10 @@
 
 import pytest
 
-from reliq.app import Job
 from reliq.cli.show import _progress
 from reliq.domain.family import CHILDREN_MAX, Family, check_family
 from reliq.domain.job import NewJob
+from reliq.job import Job
 
 pytestmark = pytest.mark.anyio
 

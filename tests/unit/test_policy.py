@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reliq import DEFAULT, MAIL, REPORT, URGENT, WEBHOOK
-from reliq.app import App, Handler, Job
+from reliq.app import App, Handler
 from reliq.domain.job import Claim, EventId, Fence, Inserted, JobId, Kind, NewJob
 from reliq.domain.outcome import Bury, Raised, Requeue, settle
 from reliq.domain.policy import Policy
@@ -17,6 +17,7 @@ from reliq.domain.retry import RetryPolicy, RetryTable
 from reliq.domain.slots import Schedule
 from reliq.domain.when import Every
 from reliq.errors import PermanentError
+from reliq.job import Job
 from reliq.worker.beats import Scheduling
 
 MINUTE = timedelta(minutes=1)

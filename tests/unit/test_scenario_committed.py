@@ -51,6 +51,7 @@ HELD = {"key": "k", "job_id": 3, "fence": 1, "done_at": None, "result": None}
         (HELD, {**HELD, "done_at": 5, "result": "{}"}, "effect-done"),
         ({**HELD, "done_at": 5}, {**HELD, "done_at": 5}, None),
         ({**HELD, "done_at": 5}, None, None),
+        (HELD, None, "effect-released"),
     ],
 )
 def test_the_ledger_of_effects_is_told_by_who_begins_and_who_ends(old, new, said):
@@ -59,10 +60,35 @@ def test_the_ledger_of_effects_is_told_by_who_begins_and_who_ends(old, new, said
 
     assert [entry.e for entry in entries] == ([said] if said else [])
     for entry in entries:
+        row = new or old
         assert (entry.a["key"], entry.a["job"], entry.a["fence"]) == (
-            "k", new["job_id"], new["fence"]
+            "k", row["job_id"], row["fence"]
         )  # fmt: skip
         if said == "effect-reserved":
             assert (entry.a["was_job"], entry.a["was_fence"]) == (
                 (None, None) if old is None else (3, 1)
             )
+
+
+@pytest.mark.parametrize(
+    ("table", "old", "new", "said"),
+    [
+        ("reports", None, {"state": "running", "rows": None}, ["report"]),
+        ("reports", {"state": "running"}, {"state": "ready", "rows": 7}, ["report"]),
+        ("reports", {"state": "ready"}, {"state": "ready", "file": "x"}, []),
+        ("reports", {"state": "ready"}, None, []),
+        ("report_parts", None, {"rows": 7}, ["part"]),
+        ("report_parts", {"rows": 7}, {"rows": 14}, ["part"]),
+        ("report_parts", {"rows": 7}, None, []),
+    ],
+)
+def test_reports_are_told_by_their_states_and_by_what_is_written(table, old, new, said):
+    op = "insert" if old is None else "delete" if new is None else "update"
+    row = {"id": 1, "report_id": 1, "chunks": 2, "chunk": 1, "part": 1}
+    change = Change(table, op, old and row | old, new and row | new)
+
+    entries = entries_of(Transaction(9, 8, [change]), 1)
+
+    assert [entry.e for entry in entries] == said
+    for entry in entries:
+        assert (entry.a["report"], entry.a["rows"]) == (1, new["rows"])

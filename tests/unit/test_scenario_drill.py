@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 from contextlib import asynccontextmanager, nullcontext
@@ -10,13 +11,16 @@ import httpx
 import pytest
 import respx
 import structlog
+from pydantic import SecretStr
 
-from reliq.app import Job
 from reliq.automations import drill
+from reliq.automations.mail import Mail
 from reliq.domain.event import Delivery
 from reliq.domain.family import Family
 from reliq.domain.job import DuplicateOf, NewJob
 from reliq.errors import PermanentError, TemporaryError
+from reliq.job import Job
+from reliq.settings import Settings
 
 pytestmark = pytest.mark.anyio
 
@@ -154,11 +158,39 @@ async def test_a_call_from_a_process_of_its_own_names_the_worker():
 
 def test_what_runs_apart_is_isolated_and_nothing_else(monkeypatch):
     monkeypatch.setenv("DRILL_POLICIES", "{}")
-    settings = SimpleNamespace(time_limit=timedelta(seconds=5))
+    settings = SimpleNamespace(time_limit=timedelta(seconds=5), mail_url=None, alert_url=None)
     handlers = drill.app(settings).handlers
 
     apart = {kind for kind, handler in handlers.items() if handler.isolated}
     assert apart == {f"drill.apart.{name}" for name in ("call", "sleep", "exit", "crash", "hog")}
+
+
+@pytest.mark.parametrize("url", [None, "smtp+plain://127.0.0.1:25"])
+def test_mails_are_sent_where_there_is_a_mail_server(monkeypatch, tmp_path, url):
+    monkeypatch.setenv("DRILL_POLICIES", "{}")
+    settings = Settings(
+        _env_file=None, database_url="postgresql://nowhere/none", mail_url=url,
+        mail_from="shop@drill.test", mail_templates=tmp_path,
+    )  # fmt: skip
+    app = drill.app(settings)
+
+    assert ("drill.mail" in app.handlers) == (url is not None)
+    assert url is None or app.handler("drill.mail").payload is Mail
+
+
+@respx.mock
+async def test_an_alert_is_sent_as_the_product_does_and_says_who_sends_it(monkeypatch):
+    monkeypatch.setenv("DRILL_POLICIES", "{}")
+    heard = respx.post(f"{URL}alerts").respond(200)
+    url = SecretStr(f"{URL}alerts")
+    app = drill.app(SimpleNamespace(time_limit=timedelta(seconds=5), mail_url=None, alert_url=url))
+
+    await app.handler("alert").run(job("alert", text="all well"))
+
+    [call] = heard.calls
+    assert json.loads(call.request.content)["text"] == "all well"
+    assert call.request.headers["drill-job"] == str(job("alert").id)
+    assert call.request.headers["drill-process"] == str(os.getpid())
 
 
 @respx.mock

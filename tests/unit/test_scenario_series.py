@@ -153,6 +153,8 @@ def test_the_placebo_of_a_scenario_has_no_harm_left(file):
 
     assert not harmless.steps
     assert not harmless.system.upstream
+    assert not harmless.system.mail
+    assert (harmless.system.mail is None) == (cell.system.mail is None)
     assert harmless.expect == cell.expect
     assert "drill.exit" not in "".join(load.model_dump_json() for load in harmless.load)
 
@@ -166,6 +168,7 @@ def test_a_plan_names_every_step_and_promise(file):
 
         assert all(f"step   {step.id}: " in text for step in cell.steps)
         assert all(f"always {name}" in text for name, _ in cell.expect.promises())
+        assert text.count("  mail   ") == len(cell.system.mail or ())
         assert "(seed 7)" in text
 
 

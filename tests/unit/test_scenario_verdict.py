@@ -112,6 +112,23 @@ def test_a_verdict(entries, doubts, verdict):
     assert judge(SCENARIO, history(*entries), doubts).verdict == verdict
 
 
+@pytest.mark.parametrize(("rule", "verdict"), [(0, "pass"), (-1, "vacuous")])
+def test_a_rule_of_the_mail_server_that_was_never_used_makes_a_run_vacuous(rule, verdict):
+    [scenario], _ = parse(
+        Path("a.yml"), TEXT.replace("  upstream:", "  mail: [{reply: later}]\n  upstream:")
+    )
+    said = Entry(
+        0,
+        220,
+        "mail",
+        "",
+        "answer",
+        {"mail": 1, "key": "k", "code": 451, "how": "heard", "rule": rule},
+    )
+
+    assert judge(scenario, history(CALL, ANSWER, KILL, JOB, said)).verdict == verdict
+
+
 def test_an_invariant_that_had_nothing_to_judge_makes_a_run_vacuous():
     text = TEXT.replace("[work.all-settle]", "[work.all-settle, retry.spread]")
     [scenario], _ = parse(Path("a.yml"), text)

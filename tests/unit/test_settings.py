@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reliq.settings import Settings, described, environment, load, read, without_password
+from reliq.cli.settings import described, without_password
+from reliq.settings import Settings, environment, load, read
 
 EXAMPLE = Path(__file__).parents[2] / ".env.example"
 NO_INTEGER = "Input should be a valid integer, unable to parse string as an integer"
@@ -86,6 +87,8 @@ def test_a_name_that_is_no_setting_is_a_problem(given, name):
         {"RELIQ_TELEGRAM_TOKEN": "hunter2", "RELIQ_PORT": "no"},
         {"RELIQ_SECRETS__SITE": "hunter2", "RELIQ_PORT": "no"},
         {"RELIQ_DATABASE_URL": DATABASE, "RELIQ_ENCRYPTION_KEYS": "2026a:hunter2"},
+        {"RELIQ_DATABASE_URL": DATABASE, "RELIQ_ALERT_URL": "ops.test/hunter2"},
+        {"RELIQ_DATABASE_URL": DATABASE, "RELIQ_WATCH_PING_URL": "https:///hunter2"},
     ],
 )
 def test_no_message_holds_a_secret(given, variables):

@@ -27,13 +27,13 @@ TEXTS = sorted(
 
 COMMANDS_OF = {"scenario.py": "scenario", "dev.py": "demo"}
 CORE = {
-    "domain", "ports.py", "app.py", "settings.py", "logs.py", "postgres", "receiver", "worker",
+    "domain", "ports.py", "job.py", "app.py", "settings.py", "logs.py", "postgres", "receiver", "worker",
     "wiring", "cli", "enqueue_with", "sealing.py",
 }  # fmt: skip
 MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 LINES_MAX = {
-    "core": 6_600, "sql": 1_600, "scenario": 4_700, "invariants": 2_600, "proxy": 700, "timeline": 700,
+    "core": 7_450, "sql": 2_000, "scenario": 4_800, "invariants": 2_600, "proxy": 700, "timeline": 700,
 }  # fmt: skip
 """Of code; `invariants`, `proxy` and `timeline` are parts of the harness, see ADR 12, 17 and 18."""
 

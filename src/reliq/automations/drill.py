@@ -13,6 +13,7 @@ a job may name a `group`, how many of it may be `running`, and a `queue`.
 | `drill.call`     | `url`            | posts to the address, with the job's key                 |
 | `drill.write`    |                  | one row in `drill.effects`, in the transaction of the settle |
 | `drill.once`     | `url`, `effect`  | calls unless the effect of that key is done, and says that it is |
+| `drill.mail`     | as `mail.send`   | sends a mail, where there is a mail server               |
 | `drill.book`     | `url`            | calls, then writes                                       |
 | `drill.stubborn` | `url`            | as `book`, and cannot be stopped: its late result meets the fence alone |
 | `drill.sleep`    | `s`              | waits                                                    |
@@ -23,9 +24,11 @@ a job may name a `group`, how many of it may be `running`, and a `queue`.
 | `drill.tick`     |                  | the job of a slot: one row in `drill.effects`            |
 | `drill.family`   | `jobs`, `then`, `on_failure` | fans out into `copies` of each of the jobs, and `then` one |
 | `drill.place`    | `job`, `fails`   | enqueues a job in the transaction of the settle, and fails so many times after that |
+| `report.*`       | `params`: `chunks`, `rows` of each, how `wide` a row is | the report `drill`; the chunks halt with one row left |
 | `drill.apart.*`  | as without       | `call`, `sleep`, `exit`, `crash` (by a signal) and `hog` (keeps the interpreter's lock for `s` seconds), each in a process of its own |
 
-The table `drill.effects` is the harness's. At the points of `DRILL_POINTS` the process halts
+Where `RELIQ_ALERT_URL` is set, jobs that die make alerts, which are posted there. The table
+`drill.effects` is the harness's. At the points of `DRILL_POINTS` the process halts
 itself until somebody lets it go on: there the harm is done.
 """
 
@@ -34,18 +37,22 @@ import json
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import httpx
 import structlog
 
 from reliq import enqueue
-from reliq.app import App, Handler, Job, Source
+from reliq.app import App, Handler, Source
+from reliq.automations import alert, report
+from reliq.automations.mail import Mail, Mailer
+from reliq.automations.outgoing import Outgoing
 from reliq.domain.event import Delivery
 from reliq.domain.http import check
 from reliq.domain.job import DuplicateOf, NewJob, Payload
@@ -55,6 +62,7 @@ from reliq.domain.retry import RetryTable
 from reliq.domain.signature import SITE
 from reliq.domain.slots import Schedule
 from reliq.errors import PermanentError, TemporaryError
+from reliq.job import Job
 from reliq.settings import Settings
 
 log = structlog.get_logger()
@@ -63,6 +71,7 @@ _EFFECT: Final = "insert into drill.effects (job_id, key, attempt) values ($1, $
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXIT_CODE: Final = 86
 _APART: Final = "drill.apart."
+_JOB: Final = ContextVar[Job | None]("job", default=None)
 
 SECRET: Final = "hunter2"  # noqa: S105 - nobody's
 """What a field `secret` of a payload holds, in the tables only sealed."""
@@ -92,7 +101,7 @@ def app(settings: Settings) -> App:
     drill = Drill(
         http=httpx.AsyncClient(
             verify=False,  # noqa: S501 - calls loopback without TLS: nothing to read certificates for
-            follow_redirects=False, trust_env=False,
+            follow_redirects=False, trust_env=False, event_hooks={"request": [_sign]},
         ),
         deadline_s=settings.time_limit.total_seconds() / 2,
         points=frozenset(environ.get("DRILL_POINTS", "").split(",")),
@@ -106,6 +115,9 @@ def app(settings: Settings) -> App:
         f"{_APART}call": call, f"{_APART}sleep": sleep, f"{_APART}exit": leave,
         f"{_APART}crash": crash, f"{_APART}hog": hog,
     }  # fmt: skip
+    if settings.mail_url is not None:
+        mailer = Mailer.of(settings)
+        kinds["drill.mail"] = lambda _, job: mailer.send(job)
     policies = {
         kind: Policy(
             retry=RetryTable(
@@ -114,14 +126,21 @@ def app(settings: Settings) -> App:
         )
         for kind, one in json.loads(environ.get("DRILL_POLICIES", "{}")).items()
     }
+    if (url := settings.alert_url) is not None:
+        channel = alert.by_webhook(Outgoing(http=lambda: drill.http, url=url, what="the channel"))
+        for kind, handler in alert.handlers({"webhook": channel}).items():
+            kinds[kind] = cast("Does", lambda _, job, run=handler.run: run(job))
     return App(
         sources={"drill": Source(signature=SITE, route=route, dedup_key=dedup_key)},
         handlers={
             kind: Handler(
                 partial(told, drill, does), policy=policies.get(kind, DEFAULT),
                 isolated=kind.startswith(_APART),
+                payload=Mail if kind == "drill.mail" else None,
             )
             for kind, does in kinds.items()
+        } | report.handlers({"drill": NUMBERS}) | {
+            "report.chunk": Handler(partial(told, drill, chunk), policy=report.POLICY),
         },
         schedules=[
             Schedule(
@@ -152,9 +171,23 @@ def _wished(job: Payload) -> NewJob:
     )  # fmt: skip
 
 
+def who(job: Job) -> dict[str, str]:
+    """Name a job, its attempt and its process for the upstream's log."""
+    process = os.getppid() if job.kind.startswith(_APART) else os.getpid()
+    told = {"Job": job.id, "Attempt": job.attempt, "Process": process}
+    return {f"Drill-{name}": str(value) for name, value in told.items()}
+
+
+async def _sign(request: httpx.Request) -> None:
+    """Say who calls, also of what the product's own code sends."""
+    if (job := _JOB.get()) is not None:
+        request.headers.update(who(job))
+
+
 async def told(drill: Drill, does: Does, job: Job) -> Outcome | None:
     """Say when a handler begins and how it ends."""
     about = {"job_id": job.id, "attempt": job.attempt}
+    _JOB.set(job)
     log.info("drill.started", **about)
     how = "cancelled"
     try:
@@ -188,13 +221,7 @@ async def call(drill: Drill, job: Job, key: str | None = None) -> None:
     attempt and which process calls goes into headers, for the upstream's log; of a process of
     its own it is the worker that started it.
     """
-    process = os.getppid() if job.kind.startswith(_APART) else os.getpid()
-    headers = {
-        "Idempotency-Key": key or job.key,
-        "Drill-Job": str(job.id),
-        "Drill-Attempt": str(job.attempt),
-        "Drill-Process": str(process),
-    }
+    headers = {"Idempotency-Key": key or job.key, **who(job)}
     body: dict[str, Any] = {"job": job.id, "kind": job.kind}
     drill.halt(job, "before-call")
     with anyio.fail_after(drill.deadline_s):
@@ -222,6 +249,33 @@ async def family(drill: Drill, job: Job) -> None:
             on_failure=wish.get("on_failure", "hold"),
         )  # fmt: skip
         drill.halt(job, "in-transaction")
+
+
+async def split(_: Any, params: report.Params) -> Sequence[report.Params]:
+    """Say which numbers make each chunk of the report `drill`."""
+    rows, wide = params["rows"], params.get("wide", 1)
+    return [{"first": n * rows, "rows": rows, "wide": wide} for n in range(params["chunks"])]
+
+
+async def numbers(_: Any, of: report.Params) -> AsyncIterator[Sequence[Any]]:
+    """Yield the rows of a chunk."""
+    for n in range(of["first"], of["first"] + of["rows"]):
+        yield n, "x" * of["wide"]
+
+
+NUMBERS: Final = report.Report(columns=("n", "x"), split=split, rows=numbers)
+
+
+async def chunk(drill: Drill, job: Job) -> None:
+    """Write a chunk of a report, whose parts but the last are written before the point."""
+
+    async def halting(tx: Any, of: report.Params) -> AsyncIterator[Sequence[Any]]:
+        async for row in numbers(tx, of):
+            if row[0] == of["first"] + of["rows"] - 1:
+                drill.halt(job, "in-transaction")
+            yield row
+
+    await report.make_chunk({"drill": replace(NUMBERS, rows=halting)}, job)
 
 
 async def place(drill: Drill, job: Job) -> None:

@@ -11,10 +11,11 @@ from typing import Final
 
 import structlog
 
-from reliq.app import Job, Source
+from reliq.app import Source
 from reliq.domain.event import Delivery
 from reliq.domain.job import NewJob
 from reliq.domain.signature import GITHUB
+from reliq.job import Job
 
 EVENT: Final = "x-github-event"
 DELIVERY: Final = "x-github-delivery"

@@ -2,7 +2,7 @@
 
 import structlog
 
-from reliq.app import Job
+from reliq.job import Job
 
 log = structlog.get_logger()
 

@@ -30,7 +30,7 @@ TOKEN_MIN: Final = 8
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
     """
-    An address that takes JSON; `what` names it in errors, `http` is asked for at every call.
+    An address to call, with JSON or nothing; `what` names it in errors, `http` is asked for at every call.
 
     `deadline` bounds a whole call, from looking up the name to the last byte of the answer:
     httpx's own timeouts begin anew with every byte that drips in.
@@ -53,20 +53,27 @@ class Outgoing:
             TemporaryError: it may: no answer, no connection, or an answer that says so.
 
         """
-        answer = await self._answer(body, key)
+        # Keys may be any text, and a header holds visible ASCII.
+        headers = {} if key is None else {"idempotency-key": quote(storable(key), safe=":@/+,")}
+        await self._call("POST", json=body, headers=headers)
+
+    async def get(self) -> None:
+        """Call the address with nothing to say; return and raise as `post` does."""
+        await self._call("GET")
+
+    async def _call(self, method: str, **more: Any) -> None:
+        answer = await self._answer(method, more)
         if isinstance(answer, str):
             raise TemporaryError(f"{self.what} did not answer ({answer})")
         check(_Masked(answer, self.url), self.what)
 
-    async def _answer(self, body: Mapping[str, Any], key: str | None) -> httpx.Response | str:
+    async def _answer(self, method: str, more: Mapping[str, Any]) -> httpx.Response | str:
         """Return the answer, or in a word what went wrong, so that no cause hangs on it."""
-        # Keys may be any text, and a header holds visible ASCII.
-        headers = {} if key is None else {"idempotency-key": quote(storable(key), safe=":@/+,")}
         seconds = self.deadline.total_seconds()
         try:
             with anyio.fail_after(seconds):
-                return await self.http().post(
-                    self.url.get_secret_value(), json=body, headers=headers, timeout=seconds
+                return await self.http().request(
+                    method, self.url.get_secret_value(), timeout=seconds, **more
                 )
         except TimeoutError:
             return f"within {seconds:g} s"

@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import structlog
 
-from reliq.app import Handler, Job, Source
+from reliq.app import Handler, Source
 from reliq.automations.outgoing import Outgoing
 from reliq.domain.event import Delivery
 from reliq.domain.job import NewJob
 from reliq.domain.signature import SITE
+from reliq.job import Job
 
 FIELDS_MAX: Final = 30
 VALUE_MAX: Final = 1_000

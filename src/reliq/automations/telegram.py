@@ -14,13 +14,14 @@ import httpx
 import structlog
 from pydantic import SecretStr
 
-from reliq.app import Handler, Job, Source
+from reliq.app import Handler, Source
 from reliq.automations.outgoing import Outgoing
 from reliq.domain.event import Delivery
 from reliq.domain.job import NewJob
 from reliq.domain.signature import TELEGRAM
 from reliq.domain.text import storable
 from reliq.errors import ReliqError
+from reliq.job import Job
 from reliq.settings import Settings
 
 TEXT_MAX: Final = 4096

@@ -19,10 +19,11 @@ import asyncpg
 
 import reliq
 from reliq import logs
-from reliq.app import App, Job, Source
+from reliq.app import App, Source
 from reliq.bench.protocol import PAYLOAD, Count, Timed, cpu_s, dsn, heard, say
 from reliq.domain.job import NewJob
 from reliq.domain.signature import SITE
+from reliq.job import Job
 from reliq.postgres.enqueuer import open_enqueuer
 from reliq.postgres.migrate import migrate
 from reliq.postgres.pool import Connection

@@ -43,6 +43,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "show": "desk",
     "cancel": "cancel",
     "rekey": "keys",
+    "endpoint": "endpoint",
     "replay": "desk",
     "prune": "desk",
     "limit": "limits",
@@ -50,6 +51,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "pause": "limits",
     "resume": "limits",
     "drain": "limits",
+    "report": "report",
     "scenario": "scenario",
     "bench": "bench",
 }

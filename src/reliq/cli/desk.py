@@ -166,7 +166,7 @@ def prune(
         return
     typer.echo(
         f"deleted {plural(pruned['jobs'], 'finished job')}, {plural(pruned['keys'], 'expired key')}"
-        f" and {plural(pruned['effects'], 'old effect')}, emptied the bodies of {plural(pruned['bodies'], 'event')}"
+        f", {plural(pruned['effects'], 'old effect')} and {plural(pruned['reports'], 'old report')}, emptied the bodies of {plural(pruned['bodies'], 'event')}"
     )
 
 

@@ -81,7 +81,7 @@ def diagnose(measured: Measured) -> list[Finding]:
     if measured.figures is not None:
         found += _server(measured.figures)
         found += _jobs(measured.figures)
-        found += [_alerts(measured), _kinds(measured)]
+        found += [_alarms(measured.figures), _alerts(measured), _kinds(measured)]
     return found
 
 
@@ -159,10 +159,15 @@ def _jobs(figures: Mapping[str, Any]) -> Iterator[Finding]:
     )
 
 
+def _alarms(figures: Mapping[str, Any]) -> Finding:
+    on = figures["alarms"]
+    return Finding("alarms", well=not on, text="; ".join(on) or "none is on")
+
+
 def _alerts(measured: Measured) -> Finding:
     lost = (measured.figures or {})["open_alerts"]
     if lost:
-        text = f"{plural(lost, 'alert')} never arrived: see `reliq failed --kind alert`"
+        text = f"{plural(lost, 'alert')} never arrived: see `reliq failed`, kinds alert and alert.…"
     elif measured.kinds is not None and ALERT_KIND not in measured.kinds:
         text = "this App handles no `alert` jobs: nobody is told when a job dies"
     else:

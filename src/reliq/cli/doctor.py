@@ -32,7 +32,7 @@ def doctor(
     """
     import anyio  # noqa: PLC0415 - see the package's docstring
 
-    from reliq.settings import described  # noqa: PLC0415 - see the package's docstring
+    from reliq.cli.settings import described  # noqa: PLC0415 - see the package's docstring
     from reliq.wiring.loading import examined  # noqa: PLC0415 - see the package's docstring
 
     settings, second_best, app, problems = examined()

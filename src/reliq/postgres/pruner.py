@@ -15,6 +15,9 @@ from reliq.postgres.queries import query
 PRUNE_BATCH: Final = 5_000
 """Rows of one statement: a transaction of its own, of a fraction of a second."""
 
+PARTS_BATCH: Final = 100
+"""Of reports: each is up to a quarter of a megabyte."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pruner:
@@ -29,7 +32,7 @@ class Pruner:
         return bool(await self._fetch("take_turn", "prune", lasts))
 
     async def prune(self) -> Mapping[str, int]:
-        """Delete jobs, effects, groups, families, expired keys, empty bodies; count what went of each."""
+        """Delete jobs, effects, groups, families, reports, expired keys, empty bodies; count what went of each."""
         return {
             "jobs": await self._walk("prune_jobs", self.keeps.of_jobs()),
             "bodies": await self._walk("prune_bodies", self.keeps.of_bodies()),
@@ -37,12 +40,19 @@ class Pruner:
             "effects": await self._drain("prune_effects", self.keeps.effects),
             "groups": await self._drain("prune_groups"),
             "families": await self._drain("prune_parents", self.keeps.of_families()),
+            "reports": await self._prune_reports(),
         }
 
-    async def _drain(self, name: str, *arguments: object) -> int:
-        pruned, last = 0, PRUNE_BATCH
-        while last >= PRUNE_BATCH:
-            [row] = await self._fetch(name, *arguments, PRUNE_BATCH)
+    async def _prune_reports(self) -> int:
+        """Delete reports as old as a job may get; their pieces first, which are large."""
+        age = self.keeps.of_families()
+        await self._drain("prune_report_parts", age, most=PARTS_BATCH)
+        return await self._drain("prune_reports", age)
+
+    async def _drain(self, name: str, *arguments: object, most: int = PRUNE_BATCH) -> int:
+        pruned, last = 0, most
+        while last >= most:
+            [row] = await self._fetch(name, *arguments, most)
             last = row["pruned"]
             pruned += last
             await anyio.sleep(self.pause_s)

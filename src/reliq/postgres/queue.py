@@ -369,6 +369,12 @@ class PostgresQueue:
             statement = query("finish_effect").text
             return bool(await self.transactions.fetch(statement, key, *claim.held, result_json))
 
+    async def release_effect(self, claim: Claim, key: str) -> bool:
+        """Forget a reservation, under the fence."""
+        with translated():
+            statement = query("release_effect").text
+            return bool(await self.transactions.fetch(statement, key, *claim.held))
+
     async def _fetch(self, name: str, *arguments: object) -> list[asyncpg.Record]:
         with self._observed(), translated():
             return await self.pool.fetch(query(name).text, *arguments)

@@ -64,9 +64,10 @@ def make_asgi(
     body_max: int,
     bell: Callable[[], None] = lambda: None,
     body_timeout: timedelta = BODY_TIMEOUT,
+    more: Sequence[Route] = (),
 ) -> Starlette:
     """
-    Make the receiver's ASGI application: /health, /ready and /hooks/{source}.
+    Make the receiver's ASGI application: /health, /ready, /hooks/{source}, and `more`.
 
     `secrets` has one or more for each source of the App, `body_max` is in bytes, for sources
     without a limit of their own; `bell` is called after each commit with jobs.
@@ -102,6 +103,7 @@ def make_asgi(
             Route("/health", health),
             Route("/ready", ready),
             Route("/hooks/{source}", hook, methods=["POST"]),
+            *more,
         ],
         exception_handlers={HTTPException: _unrouted},
     )

@@ -6,6 +6,7 @@ What outsiders saw of a run, in one order; `docs/history.md` lists every entry a
 | `wal`      | Postgres: what was committed, in the order of the commits            |
 | `process`  | the operating system, and the lines that the processes wrote         |
 | `upstream` | the service that the jobs call                                       |
+| `mail`     | the mail server that the jobs hand mails to                          |
 | `driver`   | the senders and operators                                            |
 | `fault`    | the harness: what it broke                                           |
 | `canary`   | the machine: how late it was                                         |

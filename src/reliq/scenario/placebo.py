@@ -28,10 +28,11 @@ _HARMFUL: Final = frozenset(
 
 
 def placebo(scenario: Scenario) -> Scenario:
-    """Return it without steps, with an upstream that is well, senders that send once, kind jobs."""
+    """Return it without steps, with servers that are well, senders that send once, kind jobs."""
     system = scenario.system
-    changes = {
-        "upstream": [], "receiver": _started(system.receiver), "worker": _started(system.worker),
+    changes: dict[str, Any] = {
+        "upstream": [], "mail": None if system.mail is None else [],
+        "receiver": _started(system.receiver), "worker": _started(system.worker),
     }  # fmt: skip
     copy: Scenario = scenario.model_copy(
         update={

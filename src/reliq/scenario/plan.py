@@ -23,6 +23,8 @@ def planned(scenario: Scenario, seed: int) -> Iterator[str]:
     yield "  set    " + " ".join(f"{k}={v}" for k, v in settings(scenario).items() if v)
     for n, rule in enumerate(system.upstream, 1):
         yield f"  answer {n}: {_plain(rule)}"
+    for n, dispatch in enumerate(system.mail or (), 1):
+        yield f"  mail   {n}: {_plain(dispatch)}"
     for load in scenario.load:
         yield f"  load   {_plain(load)}"
     for step in scenario.steps:

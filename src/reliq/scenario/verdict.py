@@ -134,6 +134,10 @@ def _faults(scenario: Scenario, history: History) -> Iterator[Bite]:
     for n, rule in enumerate(scenario.system.upstream):
         what = f"upstream rule {n + 1} ({rule.reply.status})"
         yield Bite(what, replies[n], replies[n] > 0, "no call was left for it")
+    mails = Counter[int](answer.a["rule"] for answer in history.of("mail", "answer"))
+    for n, dispatch in enumerate(scenario.system.mail or ()):
+        what = f"mail rule {n + 1} ({dispatch.reply})"
+        yield Bite(what, mails[n], mails[n] > 0, "no mail was left for it")
 
 
 def faults_before(history: History, entry: Entry) -> list[Entry]:

@@ -16,10 +16,10 @@ from typing import Any, BinaryIO, Never
 import anyio
 
 from reliq import logs
-from reliq.app import Effect, Job
 from reliq.domain.job import Claim
 from reliq.domain.outcome import Again, Done, Ending, GiveUp, Outcome, Raised, cause
 from reliq.errors import ConfigInvalid
+from reliq.job import Effect, Job
 from reliq.wiring.loading import load_app, loaded
 from reliq.worker.isolation import answer, ordered
 from reliq.worker.runner import where

@@ -1,18 +1,21 @@
 """The receiver, put together and served."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import anyio
 import structlog
 import uvicorn
+from starlette.routing import Route
 from typing_extensions import override
 
 from reliq.app import App
 from reliq.postgres.inbox import GROUP_PATIENCE, PostgresInbox
 from reliq.postgres.listen import Bell
+from reliq.postgres.reports import PostgresReports
 from reliq.receiver.asgi import make_asgi
+from reliq.receiver.reports import report_routes
 from reliq.settings import Settings
 from reliq.wiring.loading import sealing
 from reliq.wiring.sockets import listening
@@ -22,6 +25,9 @@ log = structlog.get_logger()
 
 POOL = 10
 """Connections for single events, and as many for groups, of which two are enough while all is well."""
+
+REPORTS_POOL = 4
+"""Connections for reports, so that those who fetch them take none from deliveries."""
 
 DRAIN_S = 10
 """For open requests to be answered after SIGTERM."""
@@ -38,6 +44,7 @@ async def serve(settings: Settings, app: App) -> None:
     store, place = database(settings), listening(settings.host, settings.port, "RELIQ_PORT")
     bell = Bell(store)
     async with (
+        store.pool("reliq receiver", REPORTS_POOL) as read,
         store.pool("reliq receiver", POOL) as pool,
         store.pool("reliq receiver", POOL, lock_timeout=GROUP_PATIENCE) as grouped,
     ):
@@ -54,6 +61,7 @@ async def serve(settings: Settings, app: App) -> None:
             inbox=inbox,
             body_max=settings.body_max,
             bell=bell.ring,
+            more=_report_routes(settings, PostgresReports(read)),
         )
         server = _Server(
             uvicorn.Config(
@@ -88,6 +96,11 @@ class _Server(uvicorn.Server):
             async for _ in signals:
                 self.force_exit = self.should_exit
                 self.should_exit = True
+
+
+def _report_routes(settings: Settings, reports: PostgresReports) -> Sequence[Route]:
+    secret = settings.report_secret
+    return () if secret is None else report_routes(reports, secret.get_secret_value().encode())
 
 
 def _secret(settings: Settings, source: str) -> bytes:

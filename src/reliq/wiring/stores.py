@@ -2,13 +2,21 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from reliq.errors import SchemaMismatch
 from reliq.postgres.desk import Desk
+from reliq.postgres.endpoints import PostgresEndpoints
 from reliq.postgres.migrate import why_not_current
 from reliq.postgres.pool import Database
 from reliq.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """Fits `ports.Stores`."""
+
+    endpoints: PostgresEndpoints
 
 
 def database(settings: Settings) -> Database:

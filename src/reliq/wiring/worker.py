@@ -20,6 +20,7 @@ from reliq.app import ALERT_KIND, App
 from reliq.domain.job import WorkerName
 from reliq.domain.lanes import read_queues
 from reliq.errors import SchemaMismatch, StoreUnavailable
+from reliq.postgres.endpoints import PostgresEndpoints
 from reliq.postgres.listen import listen
 from reliq.postgres.migrate import why_not_current
 from reliq.postgres.pruner import Pruner
@@ -27,7 +28,7 @@ from reliq.postgres.queue import PostgresQueue
 from reliq.settings import Settings
 from reliq.wiring.loading import sealing
 from reliq.wiring.sockets import listening
-from reliq.wiring.stores import database, listening_post
+from reliq.wiring.stores import Stores, database, listening_post
 from reliq.worker.availability import Availability
 from reliq.worker.beats import Gathering, Noticing, Pruning, Reaping, Scheduling, every
 from reliq.worker.cancels import Cancels
@@ -109,7 +110,8 @@ class _Process:
                 threads.start_soon(second.run)
                 if await self._await_schema(pool):
                     self.may_work.set()
-                    await self._work(self._worker(self._queue(pool, lent, self.wakeup.ring)))
+                    queue = self._queue(pool, lent, self.wakeup.ring)
+                    await self._work(self._worker(queue, self._stores(lent)))
                 second.stop()
                 threads.cancel_scope.deadline = anyio.current_time() + SECOND_LOOP_S
 
@@ -161,14 +163,18 @@ class _Process:
             sealing=self.sealing,
         )  # fmt: skip
 
-    def _worker(self, queue: PostgresQueue) -> Worker:
+    def _stores(self, lent: asyncpg.Pool) -> Stores:
+        alerts = ALERT_KIND in self.app.handlers
+        return Stores(endpoints=PostgresEndpoints(lent, self.sealing, alerts=alerts))
+
+    def _worker(self, queue: PostgresQueue, stores: Stores) -> Worker:
         settings, queues = self.settings, read_queues(self.settings.queues)
         rooms = {queue: places for queue, places in queues.items() if places is not None}
         return Worker(
             app=self.app, queue=queue, hand=self.hand, places=Places(settings.concurrency, rooms),
             runner=Runner(
                 app=self.app, queue=queue, time_limit=settings.time_limit,
-                limiter=anyio.CapacityLimiter(math.inf), sealing=self.sealing,
+                limiter=anyio.CapacityLimiter(math.inf), sealing=self.sealing, stores=stores,
             ),
             settler=Settler(
                 queue=queue, hand=self.hand, retry_s=settings.poll.total_seconds(), dice=self.dice

@@ -32,7 +32,7 @@ def attempts_ended(
         if isinstance(settlement, Bury):
             claim = attempt.claim
             log.error(
-                "alert.died" if claim.kind == ALERT_KIND else "job.buried",
+                "alert.died" if claim.kind.partition(".")[0] == ALERT_KIND else "job.buried",
                 job_id=claim.job_id,
                 kind=claim.kind,
                 reason=settlement.reason,

@@ -21,7 +21,7 @@ import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from reliq.app import App, Job, Run
+from reliq.app import App, Run
 from reliq.domain.outcome import (
     Again,
     Cancelled,
@@ -39,7 +39,8 @@ from reliq.domain.redact import hide
 from reliq.domain.sealed import MARK
 from reliq.domain.text import error_text
 from reliq.errors import LeaseLost
-from reliq.ports import Queue
+from reliq.job import Job
+from reliq.ports import Queue, Stores
 from reliq.sealing import Sealing, opened
 from reliq.worker import effects
 from reliq.worker.hand import Attempt, Cut, now_s
@@ -82,6 +83,7 @@ class Runner:
     limiter: CapacityLimiter
     sealing: Sealing | None = None
     """Opens what is sealed in a payload, for the handler and for whoever masks its errors."""
+    stores: Stores | None = None
     child: Sequence[str] = CHILD
     """The command that runs an isolated handler."""
     _known: dict[str, "Known"] = field(default_factory=dict)
@@ -135,7 +137,7 @@ class Runner:
             once = partial(effects.once, self.queue, attempt)
             job = Job.of(
                 attempt.claim, partial(self._transaction, attempt), once, known.model,
-                self.queue.fan_out,
+                self.queue.fan_out, stores=self.stores,
             )  # fmt: skip
             answer = (
                 known.run(job) if known.is_async else await self._in_thread(known.run, job, attempt)

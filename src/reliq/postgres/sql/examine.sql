@@ -3,11 +3,12 @@
 -- `open` are dead letters that wait for a person: neither made anew nor ignored.
 -- `is not null` lets the index serve also where the planner reads all that were requeued.
 -- `workers` counts the connections on which workers listen.
--- Reads:   index jobs_ready, attempts_buried, jobs_requeued_from, events_unreadable, pauses_pkey
+-- `alarms` are those that `watch` has told and that are on.
+-- Reads:   index jobs_ready, attempts_buried, jobs_requeued_from, events_unreadable, pauses_pkey, alarms_pkey
 -- Returns: server_version text, due bigint, oldest_due interval, workers bigint,
 --          unreadable bigint, dead_last_day bigint, open_last_day bigint,
 --          open_alerts bigint, seqscan text, oldest_snapshot interval,
---          synchronous_commit text, paused text[]
+--          synchronous_commit text, paused text[], alarms text[]
 with due as (
   select count(*) as n, min(j.run_at) as oldest
   from reliq.lanes() as lane cross join lateral (
@@ -16,7 +17,7 @@ with due as (
   ) as j
 ),
 dead as (
-  select a.kind = 'alert' as alert, a.ended_at > reliq.now() - interval '1 day' as fresh,
+  select a.kind = 'alert' or a.kind like 'alert.%' as alert, a.ended_at > reliq.now() - interval '1 day' as fresh,
          a.ignored_at is null
            and not exists (select from reliq.jobs
                            where requeued_from = a.job_id and requeued_from is not null) as open
@@ -38,4 +39,6 @@ select current_setting('server_version') as server_version,
        (select max(statement_timestamp() - xact_start) from pg_stat_activity
         where backend_xmin is not null and pid <> pg_backend_pid()) as oldest_snapshot,
        current_setting('synchronous_commit') as synchronous_commit,
-       array(select p.scope || ' ' || p.name from reliq.pauses p order by p.scope, p.name) as paused;
+       array(select p.scope || ' ' || p.name from reliq.pauses p order by p.scope, p.name) as paused,
+       array(select a.text from reliq.alarms a where a.ended_at is null and a.told_at is not null
+             order by a.name, a.subject) as alarms;

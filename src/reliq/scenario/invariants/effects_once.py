@@ -45,7 +45,9 @@ class Ledger:
 def check(history: History) -> Iterator[Violation | None]:
     """Judge each write of the ledger, what handlers were told of it, and calls after the end."""
     ledger = Ledger()
-    for x in history.of("wal", "claim", "renew", "effect-reserved", "effect-done", *ENDS):
+    for x in history.of(
+        "wal", "claim", "renew", "effect-reserved", "effect-done", "effect-released", *ENDS
+    ):
         match x.e:
             case "effect-reserved":
                 yield _foreign(ledger, x) or _reserved(ledger, x)
@@ -55,6 +57,9 @@ def check(history: History) -> Iterator[Violation | None]:
             case "effect-done":
                 yield _foreign(ledger, x) or _done(ledger, x)
                 ledger.done.setdefault(x.a["key"], x)
+            case "effect-released":
+                yield _foreign(ledger, x) or _released(ledger, x)
+                ledger.holders.pop(x.a["key"], None)
             case _:
                 ledger.note(x)
     yield from _told(history, ledger)
@@ -88,6 +93,16 @@ def _done(ledger: Ledger, x: Entry) -> Violation | None:
         return Violation(f"{key} was done twice", (end, x))
     if holder is None or (holder.a["job"], holder.a["fence"]) != (x.a["job"], x.a["fence"]):
         return Violation(f"{key} was done by who had not begun it", (holder, x) if holder else (x,))
+    return None
+
+
+def _released(ledger: Ledger, x: Entry) -> Violation | None:
+    key, holder = x.a["key"], ledger.holders.get(x.a["key"])
+    if holder is None or (holder.a["job"], holder.a["fence"]) != (x.a["job"], x.a["fence"]):
+        text = f"{key} was given back by who had not begun it"
+        return Violation(text, (holder, x) if holder else (x,))
+    if holder.a["was_job"] is not None:
+        return Violation(f"{key} was given back, and nobody knows of the time before", (holder, x))
     return None
 
 

@@ -14,7 +14,8 @@ from reliq.scenario.invariants.kind import Invariant, Violation
 from reliq.scenario.invariants.recorder_rows import changes, deaths, moments
 
 _BY_PROCESSES: Final = (
-    "event", "claim", "renew", "effect", "effect-reserved", "effect-done", "slot", *ENDS,
+    "event", "claim", "renew", "effect", "effect-reserved", "effect-done", "effect-released", "slot",
+    *ENDS,
 )  # fmt: skip
 
 Key = Callable[[Entry], Hashable]

@@ -15,7 +15,7 @@ from reliq.scenario.invariants.work_all_settle import state_after
 
 _CHANGES: Final = ("job", "claim", "renew", "write", "dead", "gone", *ENDS)
 
-_REPEATED: Final = frozenset({"", "enqueue_job", "insert_job", "store_event"})
+_REPEATED: Final = frozenset({"", "enqueue_job", "insert_job", "insert_report_part", "store_event"})
 """Statements of which a transaction may hold several."""
 
 

@@ -1,7 +1,8 @@
 """
 A job of a kind that nobody handles stays queued, without an attempt spent, and a worker names it.
 
-The App of the scenarios handles kinds whose name begins with `drill.`, and makes no alerts.
+The App of the scenarios handles kinds whose name begins with `drill.`, and makes alerts only where a
+scenario asks for them.
 """
 
 from collections.abc import Iterator

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Source = Literal["wal", "process", "upstream", "driver", "fault", "canary"]
+Source = Literal["wal", "process", "upstream", "mail", "driver", "fault", "canary"]
 
 _SPOKEN: Final[Mapping[Source, Mapping[str, str | None]]] = yaml.safe_load(
     (files("reliq.scenario.model") / "words.yml").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What is under test, in product time, and the upstream that it calls."""
+"""What is under test, in product time, and the upstream and the mail server that it calls."""
 
 from datetime import timedelta
 from typing import Literal
@@ -33,6 +33,18 @@ class Rule(Strict):
     reply: Reply
     times: int | None = Field(default=None, ge=1)
     times_per_job: int | None = Field(default=None, ge=1)
+
+
+class Dispatch(Strict):
+    """
+    What the mail server says to texts that no rule above took; for ever, or so many times.
+
+    `later` and `refuse` are a 451 and a 554 after the text. `drop_after_data` has the text, and closes
+    the connection instead of answering.
+    """
+
+    reply: Literal["accept", "later", "refuse", "drop_after_data"]
+    times: int | None = Field(default=None, ge=1)
 
 
 class Backoff(Strict):
@@ -72,6 +84,7 @@ class Config(Strict):
     db_budget: Real = timedelta(seconds=30)
     store_deadline: Real = timedelta(seconds=5)
     encryption_keys: str = ""
+    mail_unknown: Literal["repeat", "hold"] = "repeat"
 
 
 class Processes(Strict):
@@ -112,4 +125,11 @@ class System(Strict):
     config: Config = Config()
     policies: dict[str, Table] = Field(default={}, description="of kinds of the drill")
     upstream: list[Rule] = []
+    mail: list[Dispatch] | None = Field(
+        default=None,
+        description="with it workers are given a mail server, which takes what no rule is for",
+    )
+    alerts: bool = Field(
+        default=False, description="jobs that die make alerts, which are posted to the upstream"
+    )
     schedules: list[Schedule] = []

@@ -43,7 +43,7 @@ def entries_of(transaction: Transaction, t: int) -> list[Entry]:
             who, said = part, chain(_statement(part))
         else:
             who = _who(part, transaction.parts[n + 1 :])
-            said = chain(_said(part, attempts), _sealed(part))
+            said = chain(_said(part, attempts), _sealed(part), _reported(part))
         for e, fields in said:
             about = {"xid": transaction.xid, "stmt": who.stmt, "db": who.db or transaction.at}
             found.append(Entry(0, t, "wal", who.p, e, {**fields, **about}))
@@ -82,7 +82,7 @@ def _said(change: Change, attempts: Mapping[tuple[int, int], Row]) -> Said:
             row = new or old
             what = "pause" if change.op == "insert" else "resume"
             yield what, {"scope": row["scope"], "name": row["name"]}
-        case "effect_keys", "insert" | "update":
+        case "effect_keys", "insert" | "update" | "delete":
             yield from _of_ledger(old, new)
         case "parents", "insert":
             names = {"parent": "job_id", "kind": "then_kind"}
@@ -99,7 +99,12 @@ def _said(change: Change, attempts: Mapping[tuple[int, int], Row]) -> Said:
 
 
 def _of_ledger(old: Row, new: Row) -> Said:
-    about = {"key": new["key"], "job": new["job_id"], "fence": new["fence"]}
+    row = new or old
+    about = {"key": row["key"], "job": row["job_id"], "fence": row["fence"]}
+    if not new:  # what is done is pruned one day, and that is no news
+        if row.get("done_at") is None:
+            yield "effect-released", about
+        return
     was = {"was_job": old.get("job_id"), "was_fence": old.get("fence")}
     if (new["job_id"], new["fence"]) != (was["was_job"], was["was_fence"]):
         yield "effect-reserved", {**about, **was}
@@ -116,6 +121,17 @@ def _sealed(change: Change) -> Said:
     keys, is_clear = ",".join(sorted(set(_SEALED.findall(text)))), bool(_CLEAR.search(text))
     if text != (change.old or {}).get(column) and (keys or is_clear):
         yield "sealed", {"job": change.new[job], "of": of, "keys": keys, "clear": is_clear}
+
+
+def _reported(change: Change) -> Said:
+    """Tell of a report that was begun or has ended, and of what was written into one."""
+    new = change.new or {}
+    if change.table == "reports" and new and new["state"] != (change.old or {}).get("state"):
+        fields = {name: new.get(name) for name in ("state", "chunks", "rows")}
+        yield "report", {"report": new["id"], **fields}
+    if change.table == "report_parts" and new:
+        fields = {name: new[name] for name in ("chunk", "part", "rows")}
+        yield "part", {"report": new["report_id"], **fields}
 
 
 def _made(job: Row) -> Said:

@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CHANGE: Final = re.compile(
     r"table (?:reliq|drill)\.(jobs|events|attempts|job_groups|limits|pauses|parents|effects|"
-    r"effect_keys): (INSERT|UPDATE|DELETE):(.*)",
+    r"effect_keys|reports|report_parts): (INSERT|UPDATE|DELETE):(.*)",
     re.DOTALL,
 )
 """Other tables are bookkeeping, of the product or of ours."""

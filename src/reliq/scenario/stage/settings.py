@@ -53,6 +53,7 @@ def settings(scenario: Scenario) -> dict[str, str]:
         "RELIQ_RETRY_JITTER": str(config.backoff.jitter),
         "RELIQ_PRUNE": "off" if config.prune_every is None else "on",
         "RELIQ_LOG": "json",
+        "RELIQ_MAIL_UNKNOWN": config.mail_unknown,
         "RELIQ_ENCRYPTION_KEYS": config.encryption_keys,  # empty is not set
         "DRILL_POINTS": ",".join(points),
         "DRILL_SCHEDULES": json.dumps(schedules),

@@ -19,6 +19,7 @@ from reliq.scenario.recorder import Recorder
 from reliq.scenario.rig import Rig
 from reliq.scenario.stage.database import Database, open_database
 from reliq.scenario.stage.links import Links, bent
+from reliq.scenario.stage.mailbox import TEMPLATES, Mailbox, open_mailbox
 from reliq.scenario.stage.processes import Processes, base, open_processes
 from reliq.scenario.stage.settings import settings
 from reliq.scenario.stage.upstream import Upstream, open_upstream
@@ -38,6 +39,7 @@ class Stage:
     database: Database
     processes: Processes
     upstream: Upstream
+    mailbox: Mailbox
     links: Links
     said_before: int
     """Bytes of the server's log that are older than the run."""
@@ -89,10 +91,17 @@ class Stage:
     def environment(self, process: str) -> Mapping[str, str]:
         """Return the environment of a process but for what its role adds."""
         address = self.database.dsn_of(process, self.links.db.get(base(process)))
+        mail = {
+            "RELIQ_MAIL_URL": self.mailbox.url, "RELIQ_MAIL_FROM": "shop@drill.test",
+            "RELIQ_MAIL_TEMPLATES": str(TEMPLATES),
+        }  # fmt: skip
+        alerts = {"RELIQ_ALERT_URL": f"{self.upstream_url}alerts"}
         return {
             **settings(self.scenario),
+            **({} if self.scenario.system.mail is None else mail),
             "RELIQ_DATABASE_URL": address,
             "RELIQ_SECRETS__DRILL": SECRET,
+            **(alerts if self.scenario.system.alerts else {}),
         }
 
 
@@ -124,6 +133,7 @@ async def open_stage(
             moves_clock=moves_clock,
         ) as database,
         open_upstream(scenario.system.upstream, recorder, names) as upstream,
+        open_mailbox(scenario.system.mail or (), recorder) as mailbox,
         rig.network(scenario, seed) as network,
         open_processes(
             recorder, folder=folder, spawn=rig.spawn(scenario), names=names
@@ -132,7 +142,7 @@ async def open_stage(
         links = Links(network=network, wanted=bent(scenario))
         stage = Stage(
             scenario=scenario, server=ground.server, database=database, processes=processes,
-            upstream=upstream, links=links, said_before=len(ground.server.log()),
+            upstream=upstream, mailbox=mailbox, links=links, said_before=len(ground.server.log()),
         )  # fmt: skip
         stage.number_ports()
         await links.lay(

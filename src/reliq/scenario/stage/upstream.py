@@ -75,7 +75,7 @@ class Upstream:
         self.recorder.record(
             "upstream", "request", p=self._name(int(heads.get("drill-process", "0"))),
             call=call, job=job, attempt=int(heads.get("drill-attempt", "0")),
-            key=heads.get("idempotency-key", ""), body=hashlib.sha256(body).hexdigest()[:16],
+            key=heads.get("idempotency-key", heads.get("webhook-id", "")), body=hashlib.sha256(body).hexdigest()[:16],
             path=request.target.decode(),
         )  # fmt: skip
         how: How = "whole" if reply.reset is None else "cut"
@@ -85,7 +85,7 @@ class Upstream:
             how = await _drip(connection, stream, reply)
         self.recorder.record(
             "upstream", "response", call=call, job=job, status=reply.status, rule=rule, how=how,
-            retry_after_s=_retry_after_s(reply),
+            retry_after_s=_retry_after_s(reply), location=reply.location,
         )  # fmt: skip
         if how == "unheard" or reply.drip is not None:
             return how == "whole"

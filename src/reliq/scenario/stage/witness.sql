@@ -30,7 +30,8 @@ declare
   name text;
 begin
   foreach name in array array['reliq.jobs', 'reliq.events', 'reliq.attempts', 'reliq.limits',
-                            'reliq.job_groups', 'reliq.pauses', 'reliq.parents', 'reliq.effect_keys', 'drill.effects']
+                            'reliq.job_groups', 'reliq.pauses', 'reliq.parents', 'reliq.effect_keys', 'reliq.reports',
+                            'reliq.report_parts', 'drill.effects']
   loop
     execute format('alter table %s replica identity full', name);
     execute format('create trigger who_inserts after insert on %s referencing new table as changed

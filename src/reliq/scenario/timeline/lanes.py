@@ -10,7 +10,7 @@ from reliq.scenario.timeline.scene import Scene, began_of, stem
 
 KINDS: Final = (
     "event", "job", "slot", "claim", "renew", "succeeded", "failed", "again", "release",
-    "lease-lost", "cancelled", "dead", "effect", "effect-reserved", "effect-done", "write", "gone",
+    "lease-lost", "cancelled", "dead", "effect", "effect-reserved", "effect-done", "effect-released", "write", "gone",
     "statement",
 )  # fmt: skip
 _TONE_OF_END: Final = {

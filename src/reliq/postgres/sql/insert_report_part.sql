@@ -1,0 +1,11 @@
+-- insert_report_part: write a piece of a report, in the transaction that settles its chunk's job.
+--
+--   $1  report_id  bigint
+--   $2  chunk      integer
+--   $3  part       integer
+--   $4  rows       bigint
+--   $5  content    text
+--
+-- Keeps:   rows-once (primary key, and the fence of the settle).
+-- Returns: nothing
+insert into reliq.report_parts (report_id, chunk, part, rows, content) values ($1, $2, $3, $4, $5);
