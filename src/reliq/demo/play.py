@@ -16,6 +16,8 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
+from reliq.demo.inbox import open_inbox
+from reliq.demo.purchase import Shop, buy, judge_purchase
 from reliq.demo.stack import RELIQ, Place, Stack, running
 from reliq.demo.standin import ALERT_CHAT, StandIn, stand_in
 from reliq.demo.steps import GITHUB_SECRET, Check, Demo, judge, send_all
@@ -39,13 +41,15 @@ def demo(*, keep: bool = False) -> int:
 async def _demo(console: Console, keep: bool) -> int:  # noqa: FBT001 - anyio.run takes no keywords
     with tempfile.TemporaryDirectory(prefix="reliq-demo-") as name:
         folder = Path(name)
-        async with stand_in() as upstream:
+        async with stand_in() as upstream, open_inbox() as inbox:
+            shop = Shop.opened(inbox)
             secret = {"site": secrets.token_hex(32), "telegram": secrets.token_urlsafe(32)}
             began = time.monotonic()
             console.print("[bold]Starting[/bold] Postgres, `reliq serve`, `reliq worker` …")
-            async with running(folder, place=Place(), env=_settings(upstream, secret)) as stack:
+            env = _settings(upstream, secret) | shop.settings
+            async with running(folder, place=Place(), env=env) as stack:
                 console.print(f"  ready after {time.monotonic() - began:.1f} s\n")
-                checks = await _play(console, stack, upstream, secret)
+                checks = await _play(console, stack, upstream, secret, shop)
                 is_good = _report(console, checks)
                 _next_steps(console, stack if keep else None)
                 if keep:
@@ -54,7 +58,7 @@ async def _demo(console: Console, keep: bool) -> int:  # noqa: FBT001 - anyio.ru
 
 
 async def _play(
-    console: Console, stack: Stack, upstream: StandIn, secret: dict[str, str]
+    console: Console, stack: Stack, upstream: StandIn, secret: dict[str, str], shop: Shop
 ) -> list[Check]:
     database = Database(dsn=stack.dsn)
     async with (
@@ -66,11 +70,13 @@ async def _play(
         )
         console.print("[bold]Deliveries[/bold]")
         await send_all(demo, pool)
+        console.print("\n[bold]A purchase[/bold], in one transaction")
+        bought = await buy(demo, shop, pool)
         console.print("\n[bold]Jobs, as they move[/bold]")
         await follow(console, demo.desk, FINISH_S)
         console.print("\n[bold]What each job went through[/bold]")
         await show_timelines(console, demo.desk)
-        return await judge(demo)
+        return [*await judge(demo), *await judge_purchase(demo, shop, bought)]
 
 
 def _settings(upstream: StandIn, secret: dict[str, str]) -> dict[str, str]:

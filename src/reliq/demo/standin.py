@@ -1,5 +1,6 @@
-"""A local stand-in for the services the demo calls: the Telegram API, and a small CRM."""
+"""A local stand-in for the services the demo calls: the Telegram API, a small CRM, a partner."""
 
+import secrets
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -8,13 +9,19 @@ from typing import Any
 
 import anyio
 import uvicorn
+from standardwebhooks import Webhook, WebhookVerificationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 from typing_extensions import override
 
+from reliq.domain.signing import SECRET_BYTES, secret_of
 from reliq.servers.loopback import HOST, free_port
+
+
+def _new_secret() -> str:
+    return secret_of(secrets.token_bytes(SECRET_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +39,13 @@ class StandIn:
     """
     Answers `sendMessage` with 502 the first time and 200 after that.
 
-    The CRM answers 400 to a form without a phone number, else 200.
+    The CRM answers 400 to a form without a phone number, else 200; to an order 503 twice, as one
+    that is down for a while. The partner answers 200 to what verifies with its secret.
     """
 
     address: str
     calls: list[Call] = field(default_factory=list)
+    partner_secret: str = field(default_factory=_new_secret, repr=False)
 
     def seen(self, what: str) -> list[Call]:
         """List the calls of one sort, in order."""
@@ -52,7 +61,18 @@ class StandIn:
     async def crm(self, request: Request) -> JSONResponse:
         """Play the CRM."""
         body = await request.json()
+        if "order" in body:
+            return self._answer("order", 503 if len(self.seen("order")) < DOWN else 200, body)
         return self._answer("crm", 200 if "+" in str(body) else 400, body)
+
+    async def partner(self, request: Request) -> JSONResponse:
+        """Play the partner, who verifies with a library that is not ours."""
+        body = await request.body()
+        try:
+            event = Webhook(self.partner_secret).verify(body, dict(request.headers))
+        except WebhookVerificationError as error:
+            return self._answer("partner", 401, str(error))
+        return self._answer("partner", 200, event)
 
     def _answer(self, what: str, status: int, body: Any) -> JSONResponse:
         self.calls.append(Call(what, time.monotonic(), status, body))
@@ -60,6 +80,8 @@ class StandIn:
 
 
 ALERT_CHAT = "-100200300"
+DOWN = 2
+"""How often the CRM is down for an order."""
 
 
 @asynccontextmanager
@@ -71,6 +93,7 @@ async def stand_in() -> AsyncIterator[StandIn]:
         routes=[
             Route("/bot{token}/sendMessage", played.send_message, methods=["POST"]),
             Route("/crm", played.crm, methods=["POST"]),
+            Route("/partner", played.partner, methods=["POST"]),
         ]
     )
     server = _Quiet(uvicorn.Config(app, host=HOST, port=port, log_level="error", lifespan="off"))
