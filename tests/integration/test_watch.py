@@ -132,6 +132,9 @@ async def break_it(pool: asyncpg.Pool, clock: Clock, what: str) -> None:
         case "breaker":
             await pool.execute("select reliq.limit_queue('crm', opens_after => 1)")
             await pool.execute("update reliq.limits set open_until = reliq.now()")
+            await pool.execute(
+                "select reliq.enqueue('call', queue => 'crm', run_in => interval '2 hours')"
+            )
         case "slot":
             pass
 
@@ -145,7 +148,7 @@ async def mend_it(pool: asyncpg.Pool, clock: Clock, what: str) -> None:
         case "due" | "leases":
             await pool.execute("delete from reliq.jobs where kind = 'job'")
         case "breaker":
-            await pool.execute("update reliq.limits set open_until = null")
+            await pool.execute("delete from reliq.jobs where kind = 'call'")  # nobody waits
         case "slot":
             now = await pool.fetchval("select reliq.now()")
             await enqueue(pool, "report", key=f"report@{now:%Y-%m-%dT%H}:00:00Z")

@@ -26,6 +26,8 @@ from tests.fixtures.mailbox import DROP, HOST, Mailbox, certified, open_mailbox
 pytestmark = pytest.mark.anyio
 
 PASSWORD = "right/password"
+ENCODED = "=?utf-8?q?x=0aContent-Type:_text/html=0a=0a<b>?="
+"""A word that is decoded by the library, into lines."""
 TEXT = "Subject: Order {{ order }} for {{ user }}\n\nHello {{ name }} & all!\n.\nend\n"
 ORDER = {"order": 42, "name": "<Ada>"}
 
@@ -414,6 +416,9 @@ def test_the_password_is_in_no_repr(templates):
         ({"template": "../receipt"}, "is no name of a template"),
         ({"template": "plain", "data": {"subject": "x\r\nBcc: eve@evil.test"}}, "makes no mail"),
         ({"template": "plain", "data": {"subject": "x\nBcc: eve@evil.test"}}, "makes no mail"),
+        ({"template": "plain", "data": {"subject": "Bob\n"}}, "makes no mail"),
+        ({"template": "plain", "data": {"subject": ENCODED}}, "makes no mail"),
+        ({"to": '"a\tb"@example.org'}, "to is no address"),
         ({"to": "ada@example.org\r\nBcc: eve@evil.test"}, "to is no address"),
         ({"to": "ada@example.org, eve@evil.test"}, "to is no address"),
         ({"to": "ada"}, "to is no address"),

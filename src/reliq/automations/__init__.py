@@ -66,7 +66,6 @@ def app(settings: Settings) -> App:
         schedules=schedules,
         needs=(("telegram_token", "alert_chat_id") if "telegram" in channels else ()) + needs,
         close=[close],
-        keep={watch.KIND: watch.KEEP},
     )
 
 

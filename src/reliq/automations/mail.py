@@ -14,6 +14,7 @@ await enqueue(connection, "mail.send", Mail(
 """
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from email.errors import MessageError
 from email.headerregistry import Address
@@ -38,6 +39,9 @@ KIND: Final = "mail.send"
 
 _POLICY: Final = SMTP.clone(cte_type="7bit")
 """For any server: one that takes more than seven bits is not asked for."""
+
+_BREAKS: Final = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
+"""Whatever Python or a mail program takes for the end of a line."""
 
 log = structlog.get_logger()
 
@@ -120,8 +124,7 @@ class Mailer:
         text = self.templates.fill(
             mail.template, {**mail.data, "to": mail.to, "user": mail.user, "event": mail.event}
         )
-        message = self._message(mail, text)
-        content = message.as_bytes()
+        message, content = self._message(mail, text)
         async with self.smtp.session() as session:
             await session.address(self.sender.addr_spec, message["To"].addresses[0].addr_spec)
             effect = await job.once(mail.key)
@@ -153,15 +156,17 @@ class Mailer:
                 await effect.release()
                 refusal = PermanentError if is_permanent(code) else TemporaryError
                 raise refusal(f"{server} refused the text: {code} {said}", status=code)
+            case Unknown() if self.unknown == "hold" and job.data.repeat:
+                return GiveUp(held(job.id, message_id))  # a person's word is good for one copy
             case Unknown(why):
                 raise TemporaryError(
                     f"{server} did not answer when it had the text ({why}): nobody knows "
                     f"whether the mail {message_id} was sent"
                 )
 
-    def _message(self, mail: Mail, text: Text) -> EmailMessage:
+    def _message(self, mail: Mail, text: Text) -> tuple[EmailMessage, bytes]:
         """
-        Put a mail together.
+        Put a mail together; also as it is sent.
 
         Raises:
             PermanentError: it has no address, or a value breaks out of its header.
@@ -178,12 +183,15 @@ class Mailer:
         message["Auto-Submitted"] = "auto-generated"
         try:
             message["Subject"] = text.subject
+            # The library decodes encoded words, and what was in them breaks out of a folded header.
+            if _BREAKS.search(f"{text.subject}{message['Subject']}"):
+                raise ValueError("its subject has more than one line")  # noqa: TRY301
             message.set_content(text.plain)
             if text.html is not None:
                 message.add_alternative(text.html, subtype="html")
-        except ValueError as error:
+            return message, message.as_bytes()
+        except (ValueError, MessageError) as error:
             raise PermanentError(f"the template {mail.template!r} makes no mail: {error}") from None
-        return message
 
 
 def handler(settings: Settings) -> Handler:
@@ -222,4 +230,5 @@ def _address(text: str) -> Address | None:
         is_whole = address.username and address.domain and not header.defects
     except (ValueError, MessageError, IndexError):
         return None
-    return address if is_whole and address.addr_spec.isascii() else None
+    spec = address.addr_spec
+    return address if is_whole and spec.isascii() and spec.isprintable() else None

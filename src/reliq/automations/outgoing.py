@@ -77,7 +77,7 @@ class Outgoing:
                 )
         except TimeoutError:
             return f"within {seconds:g} s"
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             return type(error).__name__
 
 

@@ -108,10 +108,12 @@ class Smtp:
             await session.enter()
             yield session
         finally:
-            if client.is_connected:
-                with anyio.move_on_after(LEAVE_S), suppress(Exception):
-                    await client.quit()
-            client.close()
+            try:
+                if client.is_connected:
+                    with anyio.move_on_after(LEAVE_S), suppress(Exception):
+                        await client.quit()
+            finally:  # also of an attempt that is cancelled
+                client.close()
 
 
 @dataclass(slots=True)

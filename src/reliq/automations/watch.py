@@ -28,7 +28,6 @@ from reliq.domain.alarms import (
     decide,
     signs_of_life,
 )
-from reliq.domain.keep import Keep
 from reliq.domain.policy import Policy
 from reliq.domain.retry import RetryPolicy
 from reliq.domain.slots import Schedule
@@ -42,9 +41,6 @@ KIND: Final = "watch"
 SCHEDULE: Final = Schedule(
     kind=KIND, when=Every(minutes=1), priority=0, age_max=timedelta(minutes=5)
 )
-KEEP: Final = Keep(succeeded=timedelta(days=1))
-"""One job a minute, of which nobody wants to see last week's."""
-
 POLICY: Final = Policy(
     retry=RetryPolicy(base=timedelta(seconds=5), attempts_max=3), time_limit=timedelta(seconds=30)
 )

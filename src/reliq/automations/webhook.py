@@ -68,7 +68,7 @@ def delivery(
     """
     Describe the job that sends one event to an endpoint: `{"type", "timestamp", "data"}`.
 
-    With a `key` it is sent once for as long as keys are kept. `ordered` events of an endpoint are sent
+    With a `key` it is sent to this endpoint once for as long as keys are kept. `ordered` events of an endpoint are sent
     one at a time and in the order they were enqueued in: one that is retried holds up those behind it.
 
     Raises:
@@ -83,8 +83,8 @@ def delivery(
         )
     queue = queue_of(check_name(endpoint))
     return NewJob(
-        kind=KIND, payload={"endpoint": endpoint, "type": event_type, "data": data}, key=key,
-        queue=queue, group_key=queue if ordered else None,
+        kind=KIND, payload={"endpoint": endpoint, "type": event_type, "data": data},
+        key=None if key is None else f"{endpoint}:{key}", queue=queue, group_key=queue if ordered else None,
     )  # fmt: skip
 
 
@@ -225,7 +225,11 @@ class Webhook:
                             problem = _problem(error)  # nothing was sent: the next one may do
         except TimeoutError:
             problem = f"within {seconds:g} s"
-        except (httpx.HTTPError, httpx.InvalidURL) as error:  # their texts quote the address
+        except (
+            httpx.HTTPError,
+            httpx.InvalidURL,
+            OSError,
+        ) as error:  # their texts quote the address
             problem = _problem(error)
         raise TemporaryError(f"{what} did not answer ({problem})")
 
@@ -257,11 +261,12 @@ def target(text: str, *, private: bool) -> httpx.URL:
     """
     try:
         url = httpx.URL(text)
+        host = url.host  # decodes
     except (httpx.InvalidURL, UnicodeError):
         raise PermanentError(
             "the address of the endpoint is none: write https://host/path"
         ) from None
-    if url.scheme not in _PORTS or not url.host:
+    if url.scheme not in _PORTS or not host:
         raise PermanentError("the address of the endpoint is none: write https://host/path")
     if url.userinfo or url.fragment:
         raise PermanentError("the address of the endpoint has a user, a password or a #fragment")

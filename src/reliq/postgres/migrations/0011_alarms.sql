@@ -127,7 +127,9 @@ begin
     'stuck', (select count(*) from overdue
               where state = 'running' and lease_until <= reliq.now() - due_age),
     'breakers', (select coalesce(jsonb_agg(l.queue order by l.queue), '[]')
-                 from reliq.limits l where l.open_until is not null),
+                 from reliq.limits l where l.open_until is not null  -- and somebody is kept from work by it
+                   and (exists (select from reliq.jobs j where j.ready and j.queue = l.queue)
+                        or reliq.holds(l.probe_id, l.probe_fence))),
     'slots', (select coalesce(jsonb_agg(s.slot), '[]') from unnest(kinds, slots) as s (kind, slot)
               where exists (select from reliq.job_keys k where k.scope = s.kind and k.key = s.slot)),
     'alarms', (select coalesce(jsonb_agg(to_jsonb(a)), '[]') from reliq.alarms a)

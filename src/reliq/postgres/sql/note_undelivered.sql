@@ -38,7 +38,7 @@ select n.disabled_why,
              'job_id', j.id, 'kind', j.kind, 'attempt', j.attempt,
              'reason', 'its endpoint ' || n.name || ' is disabled',
              'error', n.disabled_why || '; `reliq endpoint enable ' || n.name || '` when it is well'),
-           'endpoint:' || n.name || ':' || j.id || ':' || j.fence) as made
+           'endpoint:' || n.name || ':' || j.id || ':' || j.fence, priority => 0) as made
        ) end as alert_id
 from noted n join reliq.jobs j on j.id = $2
 where n.disabled_why is not null;
