@@ -161,9 +161,7 @@ async def begin(reports: Mapping[str, Report], job: Job[Wanted]) -> None:
         job.set_result({"report": job.id, "chunks": len(chunks)})
 
 
-async def make_chunk(
-    reports: Mapping[str, Report], room: anyio.CapacityLimiter, job: Job
-) -> None:
+async def make_chunk(reports: Mapping[str, Report], room: anyio.CapacityLimiter, job: Job) -> None:
     """Write the rows of one chunk, part by part, when there is room for it."""
     wish = job.payload
     report = _known(reports, wish["name"])

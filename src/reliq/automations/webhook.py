@@ -16,7 +16,7 @@ else, no redirect is followed, and of an answer no more is read than is needed t
 import json
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache, partial
