@@ -69,9 +69,10 @@ async def test_the_watch_asks_for_few_pages_among_two_million_jobs(full_copy: st
     assert (seen["died"], seen["died_at_least"]) == (5_000, True)
     assert {row["queue"]: row["jobs"] for row in seen["late"]} == {"default": 1_000, "mail": 200}
     assert plan.pages <= WATCH_PAGES * 3 // 2 + 5
-    # All that is remembered of alarms is wanted; limits and pauses are a row for each queue at most.
-    assert plan.scanned <= {"alarms"} | (
-        {"attempts", "limits", "pauses"} if planner == "on" else set()
+    # All that is remembered of alarms is wanted, and of limits, a row for each queue at most: before
+    # Postgres 16 no index gives their order to an aggregate. Pauses are as few.
+    assert plan.scanned <= {"alarms", "limits"} | (
+        {"attempts", "pauses"} if planner == "on" else set()
     )
 
 
