@@ -11,14 +11,8 @@ import pytest
 from standardwebhooks import Webhook as Receiver
 
 from reliq.automations import webhook
-from reliq.automations.webhook import (
-    DATA_BYTES_MAX,
-    READ_BYTES_MAX,
-    Event,
-    Webhook,
-    delivery,
-    target,
-)
+from reliq.automations.outgoing import READ_BYTES_MAX
+from reliq.automations.webhook import DATA_BYTES_MAX, Event, Webhook, delivery, target
 from reliq.domain.addresses import is_public
 from reliq.domain.endpoint import Endpoint
 from reliq.domain.job import Fence, NewJob

@@ -275,7 +275,8 @@ async def chunk(drill: Drill, job: Job) -> None:
                 drill.halt(job, "in-transaction")
             yield row
 
-    await report.make_chunk({"drill": replace(NUMBERS, rows=halting)}, job)
+    room = anyio.CapacityLimiter(1)
+    await report.make_chunk({"drill": replace(NUMBERS, rows=halting)}, room, job)
 
 
 async def place(drill: Drill, job: Job) -> None:

@@ -27,6 +27,36 @@ TOKEN_MIN: Final = 8
 """Characters from which on a part of an address may be a token, and is not quoted."""
 
 
+READ_BYTES_MAX: Final = 16 * 1024
+KEPT_BYTES_MAX: Final = 1024
+"""Of an answer's body: read, so that the other side may finish; and looked at, for the error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is kept of an answer, as `check` reads it."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    text: str
+
+
+async def read_answer(client: httpx.AsyncClient, request: httpx.Request) -> Answer:
+    """Send, and read as much of the answer as is worth it, as it came: unpacked it may be endless."""
+    request.headers["accept-encoding"] = "identity"
+    response = await client.send(request, stream=True, follow_redirects=False)
+    read = b""
+    try:
+        async for chunk in response.aiter_raw():
+            read += chunk
+            if len(read) >= READ_BYTES_MAX:
+                break
+    finally:
+        await response.aclose()
+    text = read[:KEPT_BYTES_MAX].decode("utf-8", "replace")
+    return Answer(response.status_code, response.headers, text)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
     """
@@ -67,14 +97,16 @@ class Outgoing:
             raise TemporaryError(f"{self.what} did not answer ({answer})")
         check(_Masked(answer, self.url), self.what)
 
-    async def _answer(self, method: str, more: Mapping[str, Any]) -> httpx.Response | str:
+    async def _answer(self, method: str, more: Mapping[str, Any]) -> Answer | str:
         """Return the answer, or in a word what went wrong, so that no cause hangs on it."""
         seconds = self.deadline.total_seconds()
         try:
             with anyio.fail_after(seconds):
-                return await self.http().request(
+                http = self.http()
+                request = http.build_request(
                     method, self.url.get_secret_value(), timeout=seconds, **more
                 )
+                return await read_answer(http, request)
         except TimeoutError:
             return f"within {seconds:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
@@ -85,7 +117,7 @@ class Outgoing:
 class _Masked:
     """An answer as `check` may quote it: many a 404 page repeats the path that was asked for."""
 
-    answer: httpx.Response
+    answer: Answer
     url: SecretStr
 
     @property

@@ -24,6 +24,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+import anyio
 import structlog
 
 from reliq.app import Handler
@@ -53,6 +54,9 @@ PART_CHARACTERS: Final = 256 * 1024
 """Of one part, before its last row: what a worker and a receiver hold in memory of a report."""
 
 CHUNKS_MAX: Final = 10_000
+CHUNKS_AT_ONCE: Final = 4
+"""Of a worker: each holds one of its connections for transactions, which others need, too."""
+
 JOBS_OF_A_CHUNK: Final = 20_000
 DAY: Final = timedelta(days=1)
 
@@ -113,9 +117,10 @@ def handlers(reports: Mapping[str, Report]) -> dict[str, Handler]:
     for name in reports:
         if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII):
             raise ValueError(f"a report is named in letters, digits, _ . and -, not {name!r}")
+    room = anyio.CapacityLimiter(CHUNKS_AT_ONCE)
     return {
         "report.request": Handler(partial(begin, reports), policy=POLICY, payload=Wanted),
-        "report.chunk": Handler(partial(make_chunk, reports), policy=POLICY),
+        "report.chunk": Handler(partial(make_chunk, reports, room), policy=POLICY),
         "report.finish": Handler(partial(finish, reports), policy=POLICY),
     }
 
@@ -156,11 +161,11 @@ async def begin(reports: Mapping[str, Report], job: Job[Wanted]) -> None:
         job.set_result({"report": job.id, "chunks": len(chunks)})
 
 
-async def make_chunk(reports: Mapping[str, Report], job: Job) -> None:
-    """Write the rows of one chunk, part by part."""
+async def make_chunk(reports: Mapping[str, Report], room: anyio.CapacityLimiter, job: Job) -> None:
+    """Write the rows of one chunk, part by part, when there is room for it."""
     wish = job.payload
     report = _known(reports, wish["name"])
-    async with job.transaction() as tx:
+    async with room, job.transaction() as tx:
         sheet = _Sheet(tx, wish["report"], wish["chunk"], len(report.columns))
         async for row in report.rows(tx, wish["of"]):
             await sheet.add(row)

@@ -38,14 +38,18 @@ from reliq.settings import Settings
 
 KIND: Final = "watch"
 
-SCHEDULE: Final = Schedule(
-    kind=KIND, when=Every(minutes=1), priority=0, age_max=timedelta(minutes=5)
-)
+AGE_MAX: Final = timedelta(minutes=5)
+"""Of a look: what waited for longer, behind a pause say, tells nothing that the next one does not."""
+
+SCHEDULE: Final = Schedule(kind=KIND, when=Every(minutes=1), priority=0, age_max=AGE_MAX)
 POLICY: Final = Policy(
     retry=RetryPolicy(base=timedelta(seconds=5), attempts_max=3), time_limit=timedelta(seconds=30)
 )
 """The next look comes in a minute."""
 
+_IS_OLD: Final = "select reliq.now() - created_at > $2 from reliq.jobs where id = $1"
+_LOCK: Final = "lock table reliq.alarms in share row exclusive mode"
+"""One look at a time; before its clock is read, which then is behind that of the look before."""
 _NOW: Final = "select reliq.now()"
 _LOOK: Final = "select reliq.watch($1, $2, $3, $4)"
 _KEEP: Final = "select reliq.keep_alarms($1)"
@@ -64,13 +68,20 @@ class Watch:
     async def __call__(self, job: Job) -> None:
         """Look, remember, tell; then call outside."""
         async with job.transaction() as tx:
+            if await tx.fetchval(_IS_OLD, job.id, AGE_MAX):
+                return
             figures, before = await self._look(tx)
             on = alarms_on(figures, self.bounds)
             watched = decide(on, before, now=figures.now, window=self.bounds.window)
             if watched.alarms != before:
                 await tx.execute(_KEEP, _written(watched))
             if watched.news is not None:
-                told = {"text": watched.news}
+                told = {
+                    "text": watched.news,
+                    # For workers of a version that knows alerts about jobs only.
+                    "job_id": job.id, "kind": KIND, "attempt": 1, "reason": "see below",
+                    "error": watched.news,
+                }  # fmt: skip
                 await enqueue(tx, ALERT_KIND, told, key=f"*:{job.key}", priority=0)
         if watched.news is not None:
             names = [":".join(alarm.name) for alarm in watched.on]
@@ -80,6 +91,7 @@ class Watch:
 
     async def _look(self, tx: Any) -> tuple[Figures, Sequence[Alarm]]:
         """Read the state of the queue, and what was told of it before."""
+        await tx.execute(_LOCK)
         now, bounds = await tx.fetchval(_NOW), self.bounds
         signs = [
             (schedule, slots)

@@ -16,7 +16,7 @@ else, no redirect is followed, and of an answer no more is read than is needed t
 import json
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache, partial
@@ -27,6 +27,7 @@ import anyio
 import httpx
 
 from reliq.app import Handler
+from reliq.automations.outgoing import Answer, read_answer
 from reliq.domain.addresses import is_public
 from reliq.domain.endpoint import Endpoint, check_name, queue_of
 from reliq.domain.http import check
@@ -43,10 +44,6 @@ KIND: Final = "webhook.deliver"
 DATA_BYTES_MAX: Final = 20_000
 """Of an event's data as JSON: receivers cut longer bodies off; send a link to the rest."""
 
-READ_BYTES_MAX: Final = 16 * 1024
-KEPT_BYTES_MAX: Final = 1024
-"""Of an answer's body: read, so that the other side may finish; and looked at, for the error."""
-
 CONNECT: Final = timedelta(seconds=5)
 ROOM: Final = timedelta(seconds=15)
 """For what an attempt does beside the request, within the time limit of its kind."""
@@ -54,7 +51,6 @@ ROOM: Final = timedelta(seconds=15)
 HEADERS: Final = {
     "user-agent": "reliq-webhook/1",
     "content-type": "application/json",
-    "accept-encoding": "identity",
     "connection": "close",
 }
 
@@ -107,15 +103,6 @@ class Event:
     endpoint: str
     type: str
     data: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What is kept of an answer, as `check` reads it."""
-
-    status_code: int
-    headers: Mapping[str, str]
-    text: str
 
 
 async def looked_up(host: str, port: int) -> Sequence[str]:
@@ -220,7 +207,7 @@ class Webhook:
                             extensions={"sni_hostname": url.raw_host.decode()},
                         )  # fmt: skip
                         try:
-                            return await _answer(client, request), address
+                            return await read_answer(client, request), address
                         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                             problem = _problem(error)  # nothing was sent: the next one may do
         except TimeoutError:
@@ -276,21 +263,6 @@ def target(text: str, *, private: bool) -> httpx.URL:
             "may be another"
         )
     return url
-
-
-async def _answer(client: httpx.AsyncClient, request: httpx.Request) -> Answer:
-    """Send, and read as much of the answer as is worth it, as it came: unpacked it may be endless."""
-    response = await client.send(request, stream=True, follow_redirects=False)
-    read = b""
-    try:
-        async for chunk in response.aiter_raw():
-            read += chunk
-            if len(read) >= READ_BYTES_MAX:
-                break
-    finally:
-        await response.aclose()
-    text = read[:KEPT_BYTES_MAX].decode("utf-8", "replace")
-    return Answer(response.status_code, response.headers, text)
 
 
 def _problem(error: BaseException) -> str:

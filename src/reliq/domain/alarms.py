@@ -23,6 +23,11 @@ ERRORS_TOLD: Final = 3
 PATIENT: Final = frozenset({"due", "slot", "leases"})
 """Told when they are on at two looks in a row: a worker that starts after an outage finds them,
 and mends them."""
+PATIENCE: Final = timedelta(seconds=30)
+"""Between the two: looks that were held up run one right after the other."""
+
+LINES_MAX: Final = 20
+"""Alarms that one message tells of one by one."""
 
 Name = tuple[str, str]
 """What an alarm is about: its name, and a queue or a schedule, where it has one."""
@@ -190,12 +195,12 @@ def decide(on: Mapping[Name, str], before: Sequence[Alarm], *, now: datetime,
     over = [replace(old, ended_at=old.ended_at or now) for old in known.values()]
     owed = sorted((old for old in over if old.end_owed), key=lambda old: old.since)
     if told:
-        news = "reliq: " + "\n".join(told)
+        news = "reliq: " + "\n".join(_shortened(told))
     elif owed and not alarms:
         lines = [
             f"over after {_whole((old.ended_at or now) - old.since)}: {old.text}" for old in owed
         ]
-        news = "\n".join(["reliq: all well again.", *lines])
+        news = "\n".join(["reliq: all well again.", *_shortened(lines)])
         over = [replace(old, end_owed=False) for old in over]
     else:
         news = None
@@ -207,14 +212,19 @@ def _still(
     old: Alarm | None, name: Name, text: str, now: datetime, window: timedelta
 ) -> tuple[Alarm, bool]:
     """Carry an alarm that is on further, and say whether to tell it now."""
+    is_known = old is not None and old.ended_at is None and now - old.since >= PATIENCE
     if old is None:
         old = Alarm(name=name, text=text, since=now)
-        is_told = name[0] not in PATIENT
-    else:
-        is_told = not _is_fresh(old, now, window)
+    is_told = (is_known or name[0] not in PATIENT) and not _is_fresh(old, now, window)
     since = old.since if old.ended_at is None else now
     alarm = replace(old, text=text, since=since, ended_at=None)
     return (replace(alarm, told_at=now, end_owed=True) if is_told else alarm), is_told
+
+
+def _shortened(lines: Sequence[str]) -> Sequence[str]:
+    """Keep what a chat takes, and say how much more there is."""
+    more = len(lines) - LINES_MAX
+    return lines if more <= 0 else [*lines[:LINES_MAX], f"and {more} more: see `reliq doctor`"]
 
 
 def _is_fresh(alarm: Alarm, now: datetime, window: timedelta) -> bool:

@@ -63,14 +63,13 @@ end
 $$;
 
 -- What `watch` judges, in one document; of `slots` those that were made, by kind and key. Looks at a
--- bounded number of rows, found by index. One at a time, until its transaction ends.
+-- bounded number of rows, found by index. Who calls it has locked reliq.alarms, so that there is one at a time.
 create function reliq.watch("window" interval, due_age interval, kinds text[], slots text[])
   returns jsonb language plpgsql volatile
 as $$
 declare
   seen jsonb;
 begin
-  lock table reliq.alarms in share row exclusive mode;
   with newest as materialized (
     select a.job_id, a.kind, a.fingerprint, a.error, a.ignored_at
     from reliq.attempts a
