@@ -118,6 +118,11 @@ def _server(figures: Mapping[str, Any]) -> Iterator[Finding]:
         well=seqscan == "off",
         text="off" if seqscan == "off" else "on: alter the role to set it off, or RELIQ_PLANNER",
     )
+    yield Finding(
+        "jit",
+        well=not figures["jit"],
+        text="on: alter the role to set it off, or RELIQ_PLANNER" if figures["jit"] else "off",
+    )
     age: timedelta | None = figures["oldest_snapshot"]
     old = age is not None and age > SNAPSHOT_AGE_MAX
     yield Finding(

@@ -4,9 +4,11 @@ Open a pool of connections that hold the planner to the indexes.
 A plan that was cached while a table was empty stays: an idle worker's claim would read the
 whole table in sequence when a burst arrives. So every connection of the product runs with
 `enable_seqscan = off`, and keeps the plan it has: planning the statement that stores an event
-anew at every call costs as much as running it. Both are set here, once per connection; where a
-transaction pooler stands between (`planner="role"`), nothing is prepared, and the former is set
-by `ALTER ROLE … SET`. `doctor` looks at the result.
+anew at every call costs as much as running it. A plan that reads in sequence all the same, as one
+of a handler's own statements may, counts as so dear that Postgres would compile it: 118 ms where
+0.07 would do, so `jit = off`. All are set here, once per connection; where a transaction pooler
+stands between (`planner="role"`), nothing is prepared, and the first and the last are set by
+`ALTER ROLE … SET`. `doctor` looks at the result.
 """
 
 from collections.abc import AsyncIterator
@@ -14,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Literal
+from typing import Any, ClassVar, Final, Literal
 
 import anyio
 import asyncpg
@@ -25,6 +27,33 @@ Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
 
 CONNECT_S = 5.0
 """Seconds a connection may take to open: a paused server accepts and never answers."""
+
+_PLANNER: Final = (
+    "set enable_seqscan = off; set jit = off; set plan_cache_mode = force_generic_plan"
+)
+
+_OIDS_BUILT_IN: Final = 10_000
+"""Types below are the same in every Postgres (`FirstGenbkiObjectId` in its `transam.h`)."""
+
+
+class Session(asyncpg.Connection):
+    """
+    A connection that asks once per process what the array types it meets are made of.
+
+    asyncpg asks once per connection, by a query that costs more than all of ours: after an
+    outage, when every connection is new, that is what jobs and leases wait for.
+    """
+
+    _learned: ClassVar[dict[frozenset[int], Any]] = {}
+
+    async def _introspect_types(self, typeoids: Any, timeout: Any) -> Any:  # noqa: ASYNC109 - asyncpg's
+        asked = frozenset(typeoids)
+        if max(asked) >= _OIDS_BUILT_IN:
+            return await super()._introspect_types(typeoids, timeout)  # type: ignore[misc]
+        if asked not in self._learned:
+            answer = await super()._introspect_types(typeoids, timeout)  # type: ignore[misc]
+            self._learned[asked] = answer
+        return self._learned[asked]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +81,7 @@ class Database:
         with translated():
             connection = await asyncpg.connect(
                 self.dsn,
+                connection_class=Session,
                 timeout=CONNECT_S,
                 command_timeout=self.deadline_s,
                 statement_cache_size=100 if self.prepared else 0,
@@ -78,6 +108,7 @@ class Database:
         """
         pool = asyncpg.create_pool(
             self.dsn,
+            connection_class=Session,
             min_size=0,
             max_size=size,
             timeout=CONNECT_S,
@@ -100,7 +131,7 @@ class Database:
         self, connection: asyncpg.Connection, lock_timeout: timedelta = timedelta(0)
     ) -> None:
         if self.planner == "pool":
-            words = "set enable_seqscan = off; set plan_cache_mode = force_generic_plan"
+            words = _PLANNER
             if lock_timeout:
                 words += f"; set lock_timeout = {round(lock_timeout.total_seconds() * 1000)}"
             await connection.execute(words)

@@ -36,6 +36,7 @@ select current_setting('server_version') as server_version,
        (select count(*) from dead where fresh and open) as open_last_day,
        (select count(*) from dead where alert and open) as open_alerts,
        current_setting('enable_seqscan') as seqscan,
+       current_setting('jit') = 'on' and pg_jit_available() as jit,
        (select max(statement_timestamp() - xact_start) from pg_stat_activity
         where backend_xmin is not null and pid <> pg_backend_pid()) as oldest_snapshot,
        current_setting('synchronous_commit') as synchronous_commit,
