@@ -118,7 +118,7 @@ async def test_workers_claim_renew_settle_and_reap(
 
     async def work(n: int) -> None:
         """Of three jobs write in one's transaction, put one back, and leave one."""
-        queue = open_queue(f"w{n}", pool=shared, transactions=shared)
+        queue = open_queue(f"w{n}", pool=shared, transactions=shared, effects=shared)
         written, back, left = await claim_three(queue)
         await queue.renew_leases([written.held, back.held, left.held])
         async with queue.transaction(written) as connection:
@@ -128,7 +128,7 @@ async def test_workers_claim_renew_settle_and_reap(
 
     await at_once(work)
     await clock.forward(LEASE.total_seconds() + 1)
-    queue = open_queue("last", pool=shared, transactions=shared)
+    queue = open_queue("last", pool=shared, transactions=shared, effects=shared)
     reaped = await queue.reap_jobs()
     await clock.forward(3600)
     claims = await queue.claim_jobs(1000)

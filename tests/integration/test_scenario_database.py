@@ -56,7 +56,7 @@ async def worker(database: Database, name: str = "worker-1") -> AsyncIterator[Po
     """The product's own store, as the process `name`."""
     async with Product(dsn=database.dsn_of(name)).pool("reliq tests", 4) as pool:
         yield PostgresQueue(
-            pool=pool, transactions=pool, worker=WorkerName(name), lease=LEASE, deadline=timedelta(seconds=10),
+            pool=pool, transactions=pool, effects=pool, worker=WorkerName(name), lease=LEASE, deadline=timedelta(seconds=10),
             attempts_max={Kind("job"): 8}, alerts=False, alert_window=timedelta(hours=1),
             key_ttl=timedelta(days=1),
         )  # fmt: skip

@@ -298,6 +298,9 @@ async def test_a_call_outside_that_fails_is_a_line_of_the_log_and_no_failure(
 
 # Storms ------------------------------------------------------------------------------------------
 
+RAISE = "select reliq.raise_alert(j, $2, '1 hour') from reliq.jobs j where id = $1"
+TAKEN = "select array_agg(place) from reliq.alert_places where taken_in >= 0"
+
 
 async def storm(pool: asyncpg.Pool, open_queue: OpenQueue, jobs: int, workers: int) -> None:
     """Let jobs die in several workers at once, each of an error of its own."""
@@ -352,39 +355,46 @@ async def test_places_for_alerts_are_those_of_a_window_and_are_free_again_in_the
     assert len(await looks.alerts()) == 11
 
 
-async def test_one_error_at_one_moment_in_two_workers_takes_one_place(pool, queue: PostgresQueue):
-    """The second finds no alert yet, takes a place, waits for the key, and gives the place back."""
-    await enqueue(pool, "job")
-    await enqueue(pool, "job")
-    first, second = await queue.claim_jobs(2)
-    waiting = "select count(*) from pg_locks where not granted and locktype = 'transactionid'"
+async def test_one_error_at_one_moment_in_many_workers_is_told_once(
+    pool, open_queue: OpenQueue, clock: Clock
+):
+    """Who waits for a place learns what it was taken for; nobody takes that for a storm."""
+    await to_minute(pool, clock, 10)
+    for _ in range(13):
+        await enqueue(pool, "job")
+    first, *others = await open_queue("w").claim_jobs(13)
+    waiting = "select count(*) from pg_locks where not granted and locktype in ('transactionid', 'tuple')"
 
     async with pool.acquire() as other, anyio.create_task_group() as tasks:
         transaction = other.transaction()
         await transaction.start()
-        alert = "select reliq.raise_alert(j, $2, '1 hour') from reliq.jobs j where id = $1"
-        assert await other.fetchval(alert, first.job_id, fingerprint("refused"))
-        tasks.start_soon(queue.settle_jobs, [(second, buried("refused"))])
+        assert await other.fetchval(RAISE, first.job_id, fingerprint("refused"))
+        for claim in others:
+            tasks.start_soon(open_queue("w").settle_jobs, [(claim, buried("refused"))])
         with anyio.fail_after(10):
             while not await pool.fetchval(waiting):
                 await anyio.sleep(0.01)
         await transaction.commit()
 
     assert await pool.fetchval("select count(*) from reliq.jobs where kind = 'alert'") == 1
-    taken = "select array_agg(place) from reliq.alert_places where taken_in >= 0"
-    assert await pool.fetchval(taken) == [1]
+    assert await pool.fetchval(TAKEN) == [1]
 
 
-async def test_nobody_waits_for_a_place_that_another_is_taking(pool, queue: PostgresQueue):
-    await enqueue(pool, "job")
-    [claim] = await queue.claim_jobs(1)
+async def test_workers_with_windows_of_their_own_share_the_places(pool, queue: PostgresQueue):
+    """While settings are changed, worker by worker, a storm has no more places than before."""
+    for _ in range(60):
+        await enqueue(pool, "job")
+    claims = await queue.claim_jobs(60)
 
-    async with pool.acquire() as other, other.transaction():
-        await other.execute("select from reliq.alert_places where place = 1 for update")
-        with anyio.fail_after(5):
-            await queue.settle_jobs([(claim, buried())])
+    made = [
+        await pool.fetchval(
+            "select reliq.raise_alert(j, $2, $3) from reliq.jobs j where id = $1",
+            claim.job_id, f"error {claim.job_id}", timedelta(days=300 if n % 2 else 400),
+        )
+        for n, claim in enumerate(claims)
+    ]  # fmt: skip
 
-    assert await pool.fetchval("select place from reliq.alert_places where taken_in >= 0") == 2
+    assert len([alert for alert in made if alert]) <= 22
 
 
 async def test_the_channel_of_an_alert_that_dies_makes_no_alert(pool, open_queue: OpenQueue):

@@ -186,6 +186,19 @@ async def test_a_job_settled_by_its_handlers_transaction_stays_settled(
     assert (await seen.job(made.job_id))["state"] == "succeeded"
 
 
+async def test_effects_wait_for_no_handler_that_holds_a_connection(
+    pool, seen: Seen, start: StartCommand
+):
+    await enqueue(pool, "holding")
+    start("worker", transactions="1")
+    await seen.wait_for("holds")
+
+    made = await enqueue(pool, "effecting")
+
+    await seen.at_rest()
+    assert (await seen.job(made.job_id))["state"] == "succeeded"
+
+
 async def test_a_second_transaction_of_one_attempt_is_refused_aloud(
     pool, seen: Seen, start: StartCommand
 ):

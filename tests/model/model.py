@@ -255,7 +255,9 @@ class Queue(Groups):
         """One alert per kind, error and window of time, and of each window one for all the rest."""
         if dead.kind == "alert":
             return None
-        window = int(self.now.timestamp() // self.alert_window.total_seconds())
+        seconds = self.alert_window.total_seconds()
+        window = int(self.now.timestamp() // seconds)
+        began = int(window * seconds * 1000)
         payload = {
             "job_id": dead.id, "kind": dead.kind, "reason": dead.dead_reason,
             "attempt": dead.attempt, "error": dead.last_error,
@@ -263,9 +265,9 @@ class Queue(Groups):
         key = f"{dead.kind}:{fingerprint}:{window}"
         if ("alert", key) in self.job_keys:
             return None
-        free = [place for place in self.alert_places.values() if place.taken_in != window]
+        free = [place for place in self.alert_places.values() if place.taken_in < began]
         if free:
-            free[0].taken_in = window
+            free[0].taken_in = began
         else:
             payload["more"], key = len(self.alert_places), f"*:more:{window}"
         if ("alert", key) in self.job_keys:

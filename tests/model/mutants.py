@@ -38,7 +38,7 @@ EFFECTS = "0005_effect_keys"
 CANCEL = "0006_cancel"
 LIMITS = "0007_limits"
 FAMILIES = "0008_families"
-ALERTS = "0011_alarms"
+ALERTS = "0012_alerts_in_turn"
 
 MUTANTS: Mapping[type[Player], Mapping[str, tuple[Change, ...]]] = {
     JobMoves: {
@@ -173,10 +173,10 @@ MUTANTS: Mapping[type[Player], Mapping[str, tuple[Change, ...]]] = {
             Change(ALERTS, "dead.kind || ':' || fingerprint || ':'", "dead.kind || ':' || fingerprint || dead.id || ':'"),
         ),
         "alerts of a window know no bound": (
-            Change(ALERTS, "where p.taken_in <> number order by", "order by"),
+            Change(ALERTS, "where p.taken_in < began order by", "order by"),
         ),
         "a window's places are never free again": (
-            Change(ALERTS, "where p.taken_in <> number order by", "where p.taken_in = -1 order by"),
+            Change(ALERTS, "where p.taken_in < began order by", "where p.taken_in = -1 order by"),
         ),
     },
     GroupMoves: {

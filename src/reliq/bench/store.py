@@ -64,7 +64,7 @@ async def open_store(dsn: str) -> AsyncIterator[Store]:
     connection = await Database(dsn=dsn, deadline_s=600).connect("bench store")
     pool: Any = OneConnection(connection)
     queue = PostgresQueue(
-        pool=pool, transactions=pool, worker=WorkerName("bench"), lease=timedelta(hours=1), deadline=timedelta(seconds=10),
+        pool=pool, transactions=pool, effects=pool, worker=WorkerName("bench"), lease=timedelta(hours=1), deadline=timedelta(seconds=10),
         attempts_max={KIND: 8}, alerts=False, alert_window=timedelta(hours=1),
         key_ttl=timedelta(days=35),
     )  # fmt: skip

@@ -60,8 +60,8 @@ class PostgresQueue:
     """
     Fits `ports.Queue`, `Leases`, `Reaper` and `Slots` for one worker.
 
-    `transactions` lends connections to handlers (also for `job.once`), so that however many of them wait for one, a
-    claim or a settle does not. `attempts_max` names the kinds this worker knows, each with its policy's bound; no other
+    `transactions` lends connections to handlers and `effects` asks for `job.once`, so that however many handlers wait
+    for one, neither a claim, a settle nor an effect does. `attempts_max` names the kinds this worker knows, each with its policy's bound; no other
     kind is claimed. `alerts` says whether jobs that die make a job of kind `alert`. `ring` is called when
     an ending has made another job ready, or room for one. `queues` are all that is claimed of, if there are any;
     `sealing` is for the jobs of slots and of families.
@@ -69,6 +69,7 @@ class PostgresQueue:
 
     pool: asyncpg.Pool
     transactions: asyncpg.Pool
+    effects: asyncpg.Pool
     worker: WorkerName
     lease: timedelta
     deadline: timedelta
@@ -359,7 +360,7 @@ class PostgresQueue:
         """Reserve an effect under the claim's fence, or learn what is known of it."""
         with translated():
             statement = query("reserve_effect").text
-            [row] = await self.transactions.fetch(statement, key, *claim.held)
+            [row] = await self.effects.fetch(statement, key, *claim.held)
         result = None if row["result"] is None else json.loads(row["result"])
         return Reservation(row["answer"], row["holder"], result)
 
@@ -367,13 +368,13 @@ class PostgresQueue:
         """Remember an effect and its result, under the fence."""
         with translated():
             statement = query("finish_effect").text
-            return bool(await self.transactions.fetch(statement, key, *claim.held, result_json))
+            return bool(await self.effects.fetch(statement, key, *claim.held, result_json))
 
     async def release_effect(self, claim: Claim, key: str) -> bool:
         """Forget a reservation, under the fence."""
         with translated():
             statement = query("release_effect").text
-            return bool(await self.transactions.fetch(statement, key, *claim.held))
+            return bool(await self.effects.fetch(statement, key, *claim.held))
 
     async def _fetch(self, name: str, *arguments: object) -> list[asyncpg.Record]:
         with self._observed(), translated():

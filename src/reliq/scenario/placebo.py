@@ -25,6 +25,8 @@ _HARMFUL: Final = frozenset(
         "drill.apart.hog",
     }
 )
+_ATTACKS: Final = frozenset({"host"})
+"""Fields of payloads that are an attack, whatever they hold."""
 
 
 def placebo(scenario: Scenario) -> Scenario:
@@ -57,7 +59,8 @@ def _kind(load: Load) -> Load:
         deliver = load.deliver.model_copy(update={"copies": 1, "forged": None, "body": body})
     if load.enqueue is not None:
         kind = HARMLESS if _is_harmful(load.enqueue.kind) else load.enqueue.kind
-        enqueue = load.enqueue.model_copy(update={"copies": 1, "kind": kind})
+        payload = _without_harm(load.enqueue.payload)
+        enqueue = load.enqueue.model_copy(update={"copies": 1, "kind": kind, "payload": payload})
     return Load(deliver=deliver, enqueue=enqueue)
 
 
@@ -72,6 +75,7 @@ def _without_harm(value: Any) -> Any:
             return {
                 name: HARMLESS if name == "kind" and _is_harmful(part) else _without_harm(part)
                 for name, part in value.items()
+                if name not in _ATTACKS
             }
         case list():
             return [_without_harm(part) for part in value]

@@ -47,6 +47,9 @@ log = structlog.get_logger()
 OWN_CONNECTIONS = 3
 """A claim and a settle at a time, and one to spare."""
 
+ASIDE_CONNECTIONS = 5
+"""For single statements of handlers: effects, and what kinds of reliq's own ask of the tables."""
+
 PRUNE_PAUSE_S = 0.1
 """Between two batches: pruning is never in a hurry."""
 
@@ -104,14 +107,15 @@ class _Process:
         async with (
             self.database.pool(name, OWN_CONNECTIONS) as pool,
             self.database.pool(name, min(settings.transactions, settings.concurrency)) as lent,
+            self.database.pool(name, min(ASIDE_CONNECTIONS, settings.concurrency)) as aside,
         ):
             second = SecondLoop(self._second)
             async with anyio.create_task_group() as threads:
                 threads.start_soon(second.run)
                 if await self._await_schema(pool):
                     self.may_work.set()
-                    queue = self._queue(pool, lent, self.wakeup.ring)
-                    await self._work(self._worker(queue, self._stores(lent)))
+                    queue = self._queue(pool, lent, aside, self.wakeup.ring)
+                    await self._work(self._worker(queue, self._stores(aside)))
                 second.stop()
                 threads.cancel_scope.deadline = anyio.current_time() + SECOND_LOOP_S
 
@@ -147,7 +151,11 @@ class _Process:
             raise StoreUnavailable(f"gave up waiting for it: {self.availability.reason}")
 
     def _queue(
-        self, pool: asyncpg.Pool, lent: asyncpg.Pool, ring: Callable[[], None] = lambda: None
+        self,
+        pool: asyncpg.Pool,
+        lent: asyncpg.Pool,
+        aside: asyncpg.Pool,
+        ring: Callable[[], None] = lambda: None,
     ) -> PostgresQueue:
         settings = self.settings
         bounds = {
@@ -155,17 +163,17 @@ class _Process:
             for kind in self.app.handlers
         }
         return PostgresQueue(
-            pool=pool, transactions=lent, worker=self.name, lease=settings.lease, attempts_max=bounds,
-            deadline=settings.statement_deadline, key_ttl=settings.keep_keys,
+            pool=pool, transactions=lent, effects=aside, worker=self.name, lease=settings.lease,
+            attempts_max=bounds, deadline=settings.statement_deadline, key_ttl=settings.keep_keys,
             alerts=ALERT_KIND in bounds, alert_window=settings.alert_window,
             observe=self.availability.saw, ring=ring,
             queues=frozenset(read_queues(settings.queues)),
             sealing=self.sealing,
         )  # fmt: skip
 
-    def _stores(self, lent: asyncpg.Pool) -> Stores:
+    def _stores(self, pool: asyncpg.Pool) -> Stores:
         alerts = ALERT_KIND in self.app.handlers
-        return Stores(endpoints=PostgresEndpoints(lent, self.sealing, alerts=alerts))
+        return Stores(endpoints=PostgresEndpoints(pool, self.sealing, alerts=alerts))
 
     def _worker(self, queue: PostgresQueue, stores: Stores) -> Worker:
         settings, queues = self.settings, read_queues(self.settings.queues)
@@ -198,7 +206,7 @@ class _Process:
         """Keep leases, reap, schedule and answer: in the second loop, until `stop`."""
         settings, dice = self.settings, random.Random()  # noqa: S311
         async with self.database.pool(f"reliq {self.name} second", 5) as pool:
-            queue, lease_s = self._queue(pool, pool), settings.lease.total_seconds()
+            queue, lease_s = self._queue(pool, pool, pool), settings.lease.total_seconds()
             keeper = Keeper(hand=self.hand, leases=queue, lease_s=lease_s)
             schedule_s = settings.schedule_every.total_seconds()
             scheduling = Scheduling(app=self.app, slots=queue, beat=settings.schedule_every)
