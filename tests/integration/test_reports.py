@@ -38,6 +38,7 @@ SECRET = "correct horse"
 APP = "tests.fixtures.report_app:app"
 KINDS = tuple(MADE)
 DAY = timedelta(days=1)
+ERROR_OF_DEAD = "select last_error from reliq.jobs where id = $1 and state = 'dead'"
 
 Fetch = Callable[..., Any]
 
@@ -310,13 +311,12 @@ async def test_a_chunk_that_runs_twice_is_written_once(
     is_there, go_on = anyio.Event(), anyio.Event()
     written = module.write_part
 
-    async def slow(tx: Any, report_id: int, part: Any) -> None:
+    async def slow(tx: Any, report_id: int, part: Any) -> bool:
         if has_written:
             await written(tx, report_id, part)
         is_there.set()
         await go_on.wait()
-        if not has_written:
-            await written(tx, report_id, part)
+        return has_written or await written(tx, report_id, part)
 
     endings: list[BaseException] = []
 
@@ -401,6 +401,50 @@ async def test_old_reports_go_in_batches_and_what_is_not_ended_stays(
     left = "select array_agg(distinct {}) from reliq.{}"
     assert await pool.fetchval(left.format("id", "reports")) == [2, 3, 5]
     assert await pool.fetchval(left.format("report_id", "report_parts")) == [2, 3]
+
+
+async def test_a_report_whose_dead_letters_are_forgotten_has_failed_and_goes_in_its_time(
+    pool: asyncpg.Pool, work, fetch, clock: Clock
+):
+    work()
+    number = await asked(pool, "numbers", rows=20, chunks=2, bad=1)
+    await ended(pool, number, dead=1, done=1)
+    keeps = Keeps(usual=Keep(succeeded=30 * DAY, cancelled=DAY, dead=90 * DAY, ignored=DAY), bodies=DAY,
+                  effects=DAY, kinds={"report.chunk": Keep(dead=100 * DAY)})  # fmt: skip
+    states = []
+
+    for days in (95, 10, 40):
+        await clock.forward(days * 86_400)
+        await Pruner(pool, keeps).prune()
+        found = await PostgresReports(pool).find(number)
+        states.append(None if found is None else (found.state, found.reason))
+
+    why = "its jobs died or were cancelled, and nobody made them anew"
+    assert states == [("running", None), ("failed", why), None]
+    assert await pool.fetchval("select count(*) from reliq.report_parts") == 0
+
+
+async def test_a_chunk_that_comes_after_the_end_of_its_report_writes_nothing_and_says_so(
+    pool, work, fetch
+):
+    work()
+    number = await asked(pool, "numbers-or-not", rows=20, chunks=2, bad=1)
+    await ended(pool, number)
+    await pool.execute("create table mended ()")
+    [dead] = await pool.fetch("select id from reliq.jobs where state = 'dead'")
+
+    made, _ = await Desk(pool).requeue_job(
+        JobId(dead["id"]), by="ann", reason="mended", even_ignored=False
+    )
+
+    with anyio.fail_after(20):
+        while not (error := await pool.fetchval(ERROR_OF_DEAD, made)):
+            await anyio.sleep(0.05)
+    assert (
+        error
+        == f"PermanentError: report {number} has come to its end without this chunk: ask for it anew"
+    )
+    assert (await fetch(number, "/progress")).json()["rows"] == 10
 
 
 def test_the_kinds_are_those_that_the_page_names():

@@ -363,7 +363,9 @@ async def test_one_error_at_one_moment_in_many_workers_is_told_once(
     for _ in range(13):
         await enqueue(pool, "job")
     first, *others = await open_queue("w").claim_jobs(13)
-    waiting = "select count(*) from pg_locks where not granted and locktype in ('transactionid', 'tuple')"
+    waiting = (
+        "select count(*) from pg_locks where not granted and locktype in ('transactionid', 'tuple')"
+    )
 
     async with pool.acquire() as other, anyio.create_task_group() as tasks:
         transaction = other.transaction()

@@ -237,7 +237,10 @@ class _Sheet:
     async def _write(self) -> None:
         self._parts += 1
         part = Part(self._chunk, self._parts, self._rows, self._buffer.getvalue())
-        await write_part(self._tx, self._report_id, part)
+        if not await write_part(self._tx, self._report_id, part):
+            raise PermanentError(
+                f"report {self._report_id} has come to its end without this chunk: ask for it anew"
+            )
         self._written += self._rows
         self._rows = 0
         self._buffer.seek(0)

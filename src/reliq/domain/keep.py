@@ -59,6 +59,10 @@ class Keeps:
         """Return how long finished families are kept."""
         return self._age(self.usual, "succeeded")
 
+    def of_dead_letters(self) -> timedelta:
+        """Return how long a dead letter of any kind may be kept."""
+        return max(self._age(keep, "dead") for keep in (self.usual, *self.kinds.values()))
+
     def of_bodies(self) -> Sequence[timedelta]:
         """Return how long bodies are kept: those that were read, and those that were not."""
         usual = self.usual

@@ -44,8 +44,9 @@ class Pruner:
         }
 
     async def _prune_reports(self) -> int:
-        """Delete reports as old as a job may get; their pieces first, which are large."""
+        """Delete reports as old as a job may get, their pieces first, which are large; give up dead ones."""
         age = self.keeps.of_families()
+        await self._drain("give_up_reports", self.keeps.of_dead_letters())
         await self._drain("prune_report_parts", age, most=PARTS_BATCH)
         return await self._drain("prune_reports", age)
 

@@ -23,11 +23,16 @@ async def begin_report(connection: Connection, report_id: int, name: str, chunks
         await connection.execute(query("insert_report").text, report_id, name, chunks)
 
 
-async def write_part(connection: Connection, report_id: int, part: Part) -> None:
-    """Write one piece in the transaction of `connection`: it is there once, or that is rolled back."""
+async def write_part(connection: Connection, report_id: int, part: Part) -> bool:
+    """
+    Write one piece in the transaction of `connection`: it is there once, or that is rolled back.
+
+    False: the report has come to its end, and nothing was written.
+    """
     place, content = (report_id, part.chunk, part.part), storable(part.content)
     with translated():
-        await connection.execute(query("insert_report_part").text, *place, part.rows, content)
+        statement = query("insert_report_part").text
+        return bool(await connection.fetch(statement, *place, part.rows, content))
 
 
 async def end_report(connection: Connection, report_id: int) -> Mapping[str, Any] | None:
