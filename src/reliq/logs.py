@@ -33,7 +33,7 @@ EVENTS: Final = frozenset(
         "form.received", "github.received", "heartbeat.beat", "alert.not_sent",
         "mail.sent", "mail.repeated",
         "alarms.told", "watch.not_pinged",
-        "report.ended", "report.refused",
+        "report.ended", "report.refused", "endpoint.not_noted",
     }
 )  # fmt: skip
 

@@ -895,6 +895,17 @@ def examined(reliq):
     return code, document, {each["check"]: each for each in document["findings"]}
 
 
+def test_doctor_says_which_endpoints_are_disabled_and_why(reliq, sql):
+    sql("insert into reliq.endpoints (name, url, sealed) values ('well', 'u', '{}')")
+    sql("insert into reliq.endpoints (name, url, sealed, disabled_at, disabled_why)"
+        " values ('shop', 'u', '{}', now(), 'it answered 410')")  # fmt: skip
+
+    _, _, findings = examined(reliq)
+
+    said = "disabled: shop (it answered 410); see `reliq endpoint list`"
+    assert findings["endpoints"] == {"check": "endpoints", "well": True, "text": said}
+
+
 def test_doctor_finds_all_well(reliq, dsn):
     code, document, findings = examined(reliq)
 

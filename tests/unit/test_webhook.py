@@ -9,6 +9,7 @@ import anyio
 import httpx
 import pytest
 from standardwebhooks import Webhook as Receiver
+from structlog.testing import capture_logs
 
 from reliq.automations import webhook
 from reliq.automations.outgoing import READ_BYTES_MAX
@@ -18,7 +19,7 @@ from reliq.domain.endpoint import Endpoint
 from reliq.domain.job import Fence, NewJob
 from reliq.domain.outcome import Done, GiveUp
 from reliq.domain.signing import SECRET_BYTES, secret_of
-from reliq.errors import PermanentError, TemporaryError
+from reliq.errors import PermanentError, StoreUnavailable, TemporaryError
 from reliq.job import Job
 from reliq.settings import Settings
 from reliq.wiring.stores import Stores
@@ -286,6 +287,28 @@ async def test_one_that_is_gone_is_told_of_and_the_job_says_that_it_is_disabled(
             await PRIVATE.deliver(job(endpoints))
 
     assert endpoints.told == [("shop", (3, 9), "it answered 410")]
+
+
+@pytest.mark.parametrize(
+    ("status", "ends"), [(204, Done), (410, PermanentError), (503, TemporaryError)]
+)
+async def test_what_an_endpoint_answered_counts_though_it_cannot_be_noted(status, ends):
+    class Away(Endpoints):
+        async def delivered(self, name, held):
+            raise StoreUnavailable("the database is away")
+
+        async def undelivered(self, name, held, *, gone):
+            raise StoreUnavailable("the database is away")
+
+    async with open_partner(Reply(status)) as partner:
+        with capture_logs() as logs:
+            try:
+                ending = await PRIVATE.deliver(job(Away(partner.url())))
+            except (PermanentError, TemporaryError) as error:
+                ending = error
+
+    assert type(ending) is ends
+    assert [line["event"] for line in logs] == ["endpoint.not_noted"]
 
 
 async def test_one_that_failed_for_too_long_is_permanent_whatever_it_answers():

@@ -21,10 +21,11 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache, partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import anyio
 import httpx
+import structlog
 
 from reliq.app import Handler
 from reliq.automations.outgoing import Answer, read_answer
@@ -35,9 +36,13 @@ from reliq.domain.job import NewJob
 from reliq.domain.outcome import Done, GiveUp, Outcome
 from reliq.domain.policy import WEBHOOK
 from reliq.domain.signing import message_id, signed
-from reliq.errors import PermanentError, TemporaryError
+from reliq.errors import PermanentError, StoreUnavailable, TemporaryError
 from reliq.job import Job
 from reliq.settings import Settings
+
+log = structlog.get_logger()
+
+Noted = TypeVar("Noted")
 
 KIND: Final = "webhook.deliver"
 
@@ -172,12 +177,12 @@ class Webhook:
             check(answer, f"the endpoint {name}")
         except (PermanentError, TemporaryError) as error:
             gone = f"it answered {error.status}" if error.status == HTTPStatus.GONE else None
-            why = await endpoints.undelivered(name, held, gone=gone)
+            why = await noted(endpoints.undelivered(name, held, gone=gone), job)
             if why is None:
                 raise
             said = f"{error}; the endpoint is disabled: {why}; `reliq endpoint enable {name}`"
             raise PermanentError(said, status=error.status) from None
-        await endpoints.delivered(name, held)
+        await noted(endpoints.delivered(name, held), job)
         return Done({"status": answer.status_code, "message": message, "address": address})
 
     async def _send(self, job: Job[Event], endpoint: Endpoint, message: str) -> tuple[Answer, str]:
@@ -233,6 +238,20 @@ class Webhook:
                 f"{what} is at {bad[0]}, which is no public address: nothing was sent"
             )
         return found
+
+
+async def noted(writing: Awaitable[Noted], job: Job) -> Noted | None:
+    """
+    Write down with an endpoint what an attempt came to, unless the database is away.
+
+    The job says so, too, and the settle waits for the database: what was delivered is not sent again for
+    want of a note, and what was answered is not hidden by it. The next attempt makes up for it.
+    """
+    try:
+        return await writing
+    except StoreUnavailable as error:
+        log.warning("endpoint.not_noted", job_id=job.id, error=str(error))
+        return None
 
 
 _PORTS: Final = {"https": 443, "http": 80}

@@ -155,6 +155,12 @@ def _jobs(figures: Mapping[str, Any]) -> Iterator[Finding]:
     yield Finding(
         "paused", well=True, text=f"{paused}: see `reliq limits`" if paused else "nothing"
     )
+    disabled = ", ".join(figures["disabled"])
+    yield Finding(
+        "endpoints",
+        well=True,
+        text=f"disabled: {disabled}; see `reliq endpoint list`" if disabled else "none is disabled",
+    )
     dead, left = figures["dead_last_day"], figures["open_last_day"]
     yield Finding(
         "dead",

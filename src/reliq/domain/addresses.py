@@ -22,6 +22,9 @@ _SHARED: Final = (
     IPv4Network("100.64.0.0/10"),  # of providers' own networks
     IPv4Network("192.0.0.0/24"),  # of protocols; not all versions of Python know the whole of it
     IPv4Network("192.88.99.0/24"),  # relays of 6to4
+    IPv4Network(
+        "168.63.129.16/32"
+    ),  # answers from within the machine in one large cloud, and knows its secrets
 )
 _DOCUMENTATION: Final = IPv6Network("3fff::/20")
 

@@ -4,11 +4,11 @@
 -- `is not null` lets the index serve also where the planner reads all that were requeued.
 -- `workers` counts the connections on which workers listen.
 -- `alarms` are those that `watch` has told and that are on.
--- Reads:   index jobs_ready, attempts_buried, jobs_requeued_from, events_unreadable, pauses_pkey, alarms_pkey
+-- Reads:   index jobs_ready, attempts_buried, jobs_requeued_from, events_unreadable, pauses_pkey, alarms_pkey, endpoints_pkey
 -- Returns: server_version text, due bigint, oldest_due interval, workers bigint,
 --          unreadable bigint, dead_last_day bigint, open_last_day bigint,
---          open_alerts bigint, seqscan text, oldest_snapshot interval,
---          synchronous_commit text, paused text[], alarms text[]
+--          open_alerts bigint, seqscan text, jit boolean, oldest_snapshot interval,
+--          synchronous_commit text, paused text[], disabled text[], alarms text[]
 with due as (
   select count(*) as n, min(j.run_at) as oldest
   from reliq.lanes() as lane cross join lateral (
@@ -41,5 +41,7 @@ select current_setting('server_version') as server_version,
         where backend_xmin is not null and pid <> pg_backend_pid()) as oldest_snapshot,
        current_setting('synchronous_commit') as synchronous_commit,
        array(select p.scope || ' ' || p.name from reliq.pauses p order by p.scope, p.name) as paused,
+       array(select e.name || ' (' || e.disabled_why || ')' from reliq.endpoints e
+             where e.disabled_why is not null order by e.name) as disabled,
        array(select a.text from reliq.alarms a where a.ended_at is null and a.told_at is not null
              order by a.name, a.subject) as alarms;
