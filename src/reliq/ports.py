@@ -203,11 +203,11 @@ class Endpoints(Protocol):
         """Say where a job's endpoint is and how to sign now; None where there is none."""
         ...
 
-    async def delivered(self, name: str, held: Held) -> None:
+    async def delivered(self, endpoint: Endpoint, held: Held) -> None:
         """Write down that it answered well, unless the job is no longer ours."""
         ...
 
-    async def undelivered(self, name: str, held: Held, *, gone: str | None) -> str | None:
+    async def undelivered(self, endpoint: Endpoint, held: Held, *, gone: str | None) -> str | None:
         """Write down that it did not, unless the job is no longer ours; why, if that disabled it."""
         ...
 

@@ -1,7 +1,8 @@
 """Endpoints in the tables, and outgoing webhooks by a real worker to a server on loopback."""
 
 import json
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import anyio
 import asyncpg
@@ -11,9 +12,11 @@ from standardwebhooks import Webhook as Receiver
 
 from reliq import enqueue_many
 from reliq.automations.webhook import delivery
+from reliq.domain.endpoint import Endpoint
 from reliq.domain.job import JobId
 from reliq.domain.signing import SECRET_BYTES, secret_of
 from reliq.errors import RequestRefused, TemporaryError
+from reliq.postgres.desk import Desk
 from reliq.postgres.endpoints import PostgresEndpoints, sealing_of
 from tests.fixtures.partner import Partner, Reply, open_partner
 from tests.fixtures.processes import Seen, StartCommand
@@ -24,6 +27,12 @@ pytestmark = pytest.mark.anyio
 OLD_KEY, NEW_KEY = (Fernet.generate_key().decode() for _ in range(2))
 FIRST, SECOND, THIRD = (secret_of(bytes([n]) * SECRET_BYTES) for n in (1, 2, 3))
 DAY_S = 86_400.0
+
+
+SHOP = Endpoint(
+    name="shop", url="https://shop.test/", secrets=(), disabled_why=None,
+    now=datetime.min.replace(tzinfo=UTC), enqueued_at=datetime.min.replace(tzinfo=UTC),
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -156,7 +165,7 @@ async def test_five_days_of_nothing_but_failures_disable_with_one_alert(
     async def fail(days: float) -> str | None:
         await clock.forward(days * DAY_S)
         await pool.execute("update reliq.jobs set lease_until = reliq.now() + interval '1 minute'")
-        return await endpoints.undelivered("shop", job, gone=None)
+        return await endpoints.undelivered(SHOP, job, gone=None)
 
     assert [await fail(days) for days in (0, 1, 1, 1, 1, 0.9)] == [None] * 6
     since = (await row(pool))["failing_since"]
@@ -180,16 +189,16 @@ async def test_few_failures_a_long_time_apart_disable_nothing(pool, endpoints, o
 
     for _ in range(4):
         await pool.execute("update reliq.jobs set lease_until = reliq.now() + interval '1 minute'")
-        assert await endpoints.undelivered("shop", job, gone=None) is None
+        assert await endpoints.undelivered(SHOP, job, gone=None) is None
         await clock.forward(7 * DAY_S)
 
 
 async def test_a_success_ends_the_row_of_failures(pool, endpoints, open_queue):
     await endpoints.add("shop", "https://shop.test/", FIRST)
     job = await held(pool, open_queue)
-    await endpoints.undelivered("shop", job, gone=None)
+    await endpoints.undelivered(SHOP, job, gone=None)
 
-    await endpoints.delivered("shop", job)
+    await endpoints.delivered(SHOP, job)
 
     found = await row(pool)
     assert (found["failing_since"], found["failures"]) == (None, 0)
@@ -198,13 +207,27 @@ async def test_a_success_ends_the_row_of_failures(pool, endpoints, open_queue):
 async def test_who_has_lost_the_job_writes_nothing_about_the_endpoint(pool, endpoints, open_queue):
     await endpoints.add("shop", "https://shop.test/", FIRST)
     job_id, fence = await held(pool, open_queue)
-    await endpoints.undelivered("shop", (job_id, fence), gone=None)
+    await endpoints.undelivered(SHOP, (job_id, fence), gone=None)
     before = await row(pool)
 
-    assert await endpoints.undelivered("shop", (job_id, fence - 1), gone="it answered 410") is None
-    await endpoints.delivered("shop", (job_id, fence - 1))
+    assert await endpoints.undelivered(SHOP, (job_id, fence - 1), gone="it answered 410") is None
+    await endpoints.delivered(SHOP, (job_id, fence - 1))
     await pool.execute("update reliq.jobs set lease_until = reliq.now()")
-    assert await endpoints.undelivered("shop", (job_id, fence), gone="it answered 410") is None
+    assert await endpoints.undelivered(SHOP, (job_id, fence), gone="it answered 410") is None
+
+    assert await row(pool) == before
+
+
+async def test_what_a_former_address_answered_says_nothing_of_the_new_one(
+    pool, endpoints, open_queue
+):
+    await endpoints.add("shop", "https://shop.test/new", FIRST)
+    job = await held(pool, open_queue)
+    await endpoints.undelivered(replace(SHOP, url="https://shop.test/new"), job, gone=None)
+    before = await row(pool)
+
+    assert await endpoints.undelivered(SHOP, job, gone="it answered 410") is None
+    await endpoints.delivered(SHOP, job)
 
     assert await row(pool) == before
 
@@ -213,7 +236,7 @@ async def test_without_a_handler_of_alerts_none_is_made(pool, endpoints, open_qu
     await endpoints.add("shop", "https://shop.test/", FIRST)
     quiet = PostgresEndpoints(pool, endpoints.sealing, alerts=False)
 
-    said = await quiet.undelivered("shop", await held(pool, open_queue), gone="it answered 410")
+    said = await quiet.undelivered(SHOP, await held(pool, open_queue), gone="it answered 410")
 
     assert said == "it answered 410"
     assert await pool.fetchval("select count(*) from reliq.jobs where kind = 'alert'") == 0
@@ -232,6 +255,31 @@ async def test_a_job_that_was_made_anew_tells_the_time_of_the_first(pool, endpoi
 
     assert first.enqueued_at == again.enqueued_at
     assert first.now > first.enqueued_at
+
+
+@pytest.mark.parametrize("many", [False, True])
+async def test_it_tells_that_time_also_when_the_letters_before_are_forgotten(
+    pool, endpoints, open_queue, many
+):
+    await endpoints.add("shop", "https://shop.test/", FIRST)
+    letter, _ = await held(pool, open_queue)
+    first = await endpoints.find("shop", letter)
+    desk = Desk(pool)
+
+    for _ in range(2):
+        await pool.execute(
+            "update reliq.jobs set state = 'dead', ready = false where id = $1", letter
+        )
+        if many:
+            await desk.requeue_jobs(
+                [letter], by="ann", reason="", apart=timedelta(0), even_ignored=False
+            )
+        else:
+            await desk.requeue_job(letter, by="ann", reason="", even_ignored=False)
+        await pool.execute("delete from reliq.jobs where id = $1", letter)
+        letter = JobId(await pool.fetchval("select id from reliq.jobs"))
+
+    assert (await endpoints.find("shop", letter)).enqueued_at == first.enqueued_at
 
 
 # By a real worker -------------------------------------------------------------------------------

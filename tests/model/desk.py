@@ -175,6 +175,7 @@ class Desk(Queue):
             group_key=dead.group_key, parent_id=dead.parent_id,
             blocked=dead.group_key is not None, run_at=self.now + run_in, created_at=self.now,
             requeued_from=dead.id, requeued_by=by, requeue_reason=reason,
+            first_at=dead.first_at or dead.created_at,
         )  # fmt: skip
         return new_id, True
 

@@ -60,6 +60,7 @@ class Job:
     requeued_from: int | None = None
     requeued_by: str | None = None
     requeue_reason: str | None = None
+    first_at: datetime | None = None
     cancel_requested_at: datetime | None = None
     cancel_requested_by: str | None = None
     cancel_reason: str | None = None

@@ -1,6 +1,8 @@
 """Deliveries of outgoing webhooks, to servers on loopback, by a handler without a database."""
 
 import json
+import socket
+import threading
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -57,11 +59,11 @@ class Endpoints:
             enqueued_at=SINCE,
         )  # fmt: skip
 
-    async def delivered(self, name, held):
-        self.told.append((name, held))
+    async def delivered(self, endpoint, held):
+        self.told.append((endpoint.name, held))
 
-    async def undelivered(self, name, held, *, gone):
-        self.told.append((name, held, gone))
+    async def undelivered(self, endpoint, held, *, gone):
+        self.told.append((endpoint.name, held, gone))
         return gone or self.disables
 
 
@@ -294,10 +296,10 @@ async def test_one_that_is_gone_is_told_of_and_the_job_says_that_it_is_disabled(
 )
 async def test_what_an_endpoint_answered_counts_though_it_cannot_be_noted(status, ends):
     class Away(Endpoints):
-        async def delivered(self, name, held):
+        async def delivered(self, endpoint, held):
             raise StoreUnavailable("the database is away")
 
-        async def undelivered(self, name, held, *, gone):
+        async def undelivered(self, endpoint, held, *, gone):
             raise StoreUnavailable("the database is away")
 
     async with open_partner(Reply(status)) as partner:
@@ -327,22 +329,105 @@ async def test_a_pause_that_is_asked_for_is_passed_on():
     assert (error.value.status, error.value.after) == (429, timedelta(seconds=77))
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        Reply(hangs=True),
-        Reply(body=b"x" * 1_000, pause_s=0.05),
-        Reply(endless=True, body=b"x", pause_s=0.05),
-    ],
-    ids=["hangs", "drips", "drips for ever"],
-)
-async def test_an_attempt_ends_at_its_deadline_however_the_answer_comes(reply):
-    async with open_partner(reply) as partner:
+async def test_an_attempt_without_an_answer_ends_at_its_deadline():
+    async with open_partner(Reply(hangs=True)) as partner:
         with (
             anyio.fail_after(5),
             pytest.raises(TemporaryError, match=r"did not answer \(within 0.3 s\)"),
         ):
             await send(partner.url(), by=replace(PRIVATE, deadline=timedelta(seconds=0.3)))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"body": b"x" * 1_000, "pause_s": 0.05},
+        {"body": b"x", "pause_s": 0.05, "endless": True},
+        {"body": b"x", "headers": {"content-length": "10"}},
+        {"body": b"x", "headers": {"transfer-encoding": "chunked"}},
+    ],
+    ids=["drips", "drips for ever", "breaks off", "is no chunk"],
+)
+@pytest.mark.parametrize("status", [200, 410, 429])
+async def test_the_status_counts_whatever_becomes_of_the_body(status, more):
+    headers = {"retry-after": "77", **more.get("headers", {})}
+    reply = Reply(status, **{**more, "headers": headers})
+    async with open_partner(reply) as partner:
+        with anyio.fail_after(5):
+            try:
+                found = await send(
+                    partner.url(), by=replace(PRIVATE, deadline=timedelta(seconds=0.3))
+                )
+            except (PermanentError, TemporaryError) as error:
+                found = error
+
+    match status:
+        case 200:
+            assert found[0].result["status"] == 200
+        case 410:
+            assert (type(found), found.status) == (PermanentError, 410)
+        case 429:
+            assert (found.status, found.after) == (429, timedelta(seconds=77))
+
+
+async def test_a_redirect_to_what_is_no_address_is_permanent_as_others_are():
+    async with open_partner(Reply(302, {"location": "http://[::1"})) as partner:
+        with pytest.raises(PermanentError, match="answered 302, a redirect") as error:
+            await PRIVATE.deliver(job(Endpoints(partner.url())))
+
+    assert error.value.status == 302
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/services/T0AB12/B0CD34/s3cr3t?k=abcdef", "Cannot POST {path}"),
+        ("/services/T0AB12/B0CD34/s3cr3t?k=abcdef&x=1", "no {path_html} here"),
+        ("/hook?token=T0KEN%2Babcdefgh%3Ds3cr3t", "no token T0KEN+abcdefgh=s3cr3t"),
+        ("/hook?key=aB1/cD2/s3cr3t", "bad key aB1/cD2/s3cr3t"),
+        ("/h%C3%BCte-s3cr3t/x", "no hüte-s3cr3t"),
+    ],
+)
+async def test_an_answer_that_quotes_the_address_tells_nobody_of_it(path, said):
+    text = said.format(path=path, path_html=path.replace("&", "&amp;"))
+    async with open_partner(Reply(404, body=text.encode())) as partner:
+        with pytest.raises(PermanentError, match="404") as error:
+            await send(partner.url(path=path))
+
+    assert "s3cr3t" not in str(error.value)
+
+
+async def test_a_name_server_that_is_silent_holds_up_its_own_names_only(monkeypatch):
+    ends = threading.Event()
+
+    def getaddrinfo(host, port, **_):
+        if host.startswith("silent"):
+            ends.wait(30)
+        return [(0, 0, 0, "", (PUBLIC, port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    refused = []
+
+    async def ask(name):
+        with anyio.move_on_after(0.1):
+            try:
+                await webhook.looked_up(name, 443)
+            except TimeoutError:
+                refused.append(name)
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for n in range(50):
+                tasks.start_soon(ask, f"silent{n % 10}.test")
+        with anyio.fail_after(5):
+            assert await webhook.looked_up("shop.test", 443) == [PUBLIC]
+    finally:
+        ends.set()
+
+    assert sorted(refused) == [f"silent{n}.test" for n in range(10)]
+    with anyio.fail_after(5):
+        while webhook._asking:
+            await anyio.sleep(0.01)
 
 
 async def test_a_name_that_is_looked_up_for_too_long_is_given_up():

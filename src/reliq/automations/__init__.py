@@ -20,7 +20,7 @@ from reliq.automations import (
     watch,
     webhook,
 )
-from reliq.automations.outgoing import Outgoing
+from reliq.automations.outgoing import Outgoing, unredirected
 from reliq.domain.slots import Schedule
 from reliq.domain.when import Every
 from reliq.settings import Settings
@@ -29,7 +29,7 @@ from reliq.settings import Settings
 def app(settings: Settings) -> App:
     """Compose the default App; it works only with the settings that `needs` names."""
     # Made on the first call: reading the certificates costs the receiver 0.1 s for nothing.
-    http = cache(lambda: httpx.AsyncClient(follow_redirects=False))
+    http = cache(lambda: httpx.AsyncClient(event_hooks={"response": [unredirected]}))
 
     async def close() -> None:
         if http.cache_info().currsize:

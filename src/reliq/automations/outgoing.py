@@ -6,12 +6,13 @@ into the texts and fields of its errors. So no error of httpx leaves this module
 the cause of ours.
 """
 
-import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from html import escape
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote, unquote_plus
 
 import anyio
 import httpx
@@ -28,33 +29,65 @@ TOKEN_MIN: Final = 8
 
 
 READ_BYTES_MAX: Final = 16 * 1024
-KEPT_BYTES_MAX: Final = 1024
-"""Of an answer's body: read, so that the other side may finish; and looked at, for the error."""
+"""Of an answer's body: read, so that the other side may finish."""
+KEPT_MAX: Final = 1024
+"""Characters of it that are looked at, for the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is kept of an answer, as `check` reads it."""
+    """What is kept of an answer, as `check` reads it; its text quotes nothing of the address."""
 
     status_code: int
     headers: Mapping[str, str]
     text: str
 
 
+async def unredirected(response: httpx.Response) -> None:
+    """Forget where a redirect leads: httpx reads the address, and what is none would hide the status."""
+    response.headers.pop("location", None)
+
+
 async def read_answer(client: httpx.AsyncClient, request: httpx.Request) -> Answer:
-    """Send, and read as much of the answer as is worth it, as it came: unpacked it may be endless."""
+    """
+    Send, and read as much of the answer as is worth it, as it came: unpacked it may be endless.
+
+    The status is the answer. A body that hangs, drips or breaks off is read for half of the time
+    that is left until the caller's deadline, and takes nothing away from it.
+    """
     request.headers["accept-encoding"] = "identity"
     response = await client.send(request, stream=True, follow_redirects=False)
     read = b""
+    left_s = anyio.current_effective_deadline() - anyio.current_time()
     try:
-        async for chunk in response.aiter_raw():
-            read += chunk
-            if len(read) >= READ_BYTES_MAX:
-                break
+        with anyio.move_on_after(left_s / 2), suppress(httpx.HTTPError, OSError):
+            async for chunk in response.aiter_raw():
+                read += chunk
+                if len(read) >= READ_BYTES_MAX:
+                    break
     finally:
         await response.aclose()
-    text = read[:KEPT_BYTES_MAX].decode("utf-8", "replace")
-    return Answer(response.status_code, response.headers, text)
+    text = _without_address(read.decode("utf-8", "replace"), request.url)
+    return Answer(response.status_code, response.headers, text[:KEPT_MAX])
+
+
+def _without_address(text: str, url: httpx.URL) -> str:
+    """Mask path and query, whole and in parts, as sent and in clear: many a 404 page repeats them."""
+    path, _, query = url.raw_path.decode().partition("?")
+    whole = [f"{path}?{query}", path, query]
+    parts = [*path.split("/"), *(part for pair in query.split("&") for part in pair.split("=", 1))]
+    secret = [part for part in whole if len(part) > 1]
+    secret += [part for part in parts if len(part) >= TOKEN_MIN]
+    for part in secret:
+        for written in (
+            part,
+            unquote(part),
+            unquote_plus(part),
+            escape(part),
+            escape(unquote(part)),
+        ):
+            text = text.replace(written, "…")
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +128,7 @@ class Outgoing:
         answer = await self._answer(method, more)
         if isinstance(answer, str):
             raise TemporaryError(f"{self.what} did not answer ({answer})")
-        check(_Masked(answer, self.url), self.what)
+        check(answer, self.what)
 
     async def _answer(self, method: str, more: Mapping[str, Any]) -> Answer | str:
         """Return the answer, or in a word what went wrong, so that no cause hangs on it."""
@@ -111,27 +144,3 @@ class Outgoing:
             return f"within {seconds:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             return type(error).__name__
-
-
-@dataclass(frozen=True, slots=True)
-class _Masked:
-    """An answer as `check` may quote it: many a 404 page repeats the path that was asked for."""
-
-    answer: Answer
-    url: SecretStr
-
-    @property
-    def status_code(self) -> int:
-        return self.answer.status_code
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self.answer.headers
-
-    @property
-    def text(self) -> str:
-        text = self.answer.text
-        for part in re.split(r"[/?&=]", self.url.get_secret_value()):
-            if len(part) >= TOKEN_MIN:
-                text = text.replace(part, "…")
-        return text

@@ -16,6 +16,8 @@ else, no redirect is followed, and of an answer no more is read than is needed t
 import json
 import socket
 import ssl
+import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -28,7 +30,7 @@ import httpx
 import structlog
 
 from reliq.app import Handler
-from reliq.automations.outgoing import Answer, read_answer
+from reliq.automations.outgoing import Answer, read_answer, unredirected
 from reliq.domain.addresses import is_public
 from reliq.domain.endpoint import Endpoint, check_name, queue_of
 from reliq.domain.http import check
@@ -48,6 +50,9 @@ KIND: Final = "webhook.deliver"
 
 DATA_BYTES_MAX: Final = 20_000
 """Of an event's data as JSON: receivers cut longer bodies off; send a link to the rest."""
+
+ASKING_MAX: Final = 4
+"""Look-ups of one name at once, as many as a new endpoint has requests at once."""
 
 CONNECT: Final = timedelta(seconds=5)
 ROOM: Final = timedelta(seconds=15)
@@ -110,9 +115,38 @@ class Event:
     data: Any
 
 
+_asking: Final = Counter[str]()
+"""How many threads ask for a name right now; nobody can stop them."""
+_lock: Final = threading.Lock()
+
+
 async def looked_up(host: str, port: int) -> Sequence[str]:
-    """Ask the system for the addresses of a name."""
-    found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    """
+    Ask the system for the addresses of a name, in a thread that no other name waits for.
+
+    asyncio's own look-ups share a few threads: a name server that is silent for half a minute would hold them all.
+
+    Raises:
+        OSError: there is none of that name; TimeoutError where earlier questions are not answered yet.
+
+    """
+    with _lock:
+        if _asking[host] >= ASKING_MAX:
+            raise TimeoutError
+        _asking[host] += 1
+    return await anyio.to_thread.run_sync(
+        _look_up, host, port, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
+    )
+
+
+def _look_up(host: str, port: int) -> Sequence[str]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    finally:
+        with _lock:
+            _asking[host] -= 1
+            if not _asking[host]:
+                del _asking[host]
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
@@ -133,7 +167,9 @@ def opened(_: Job) -> httpx.AsyncClient:
     None is shared: a connection that was verified for one name must not serve another one that has
     the same address.
     """
-    return httpx.AsyncClient(verify=_trust(), trust_env=False)
+    return httpx.AsyncClient(
+        verify=_trust(), trust_env=False, event_hooks={"response": [unredirected]}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,12 +213,12 @@ class Webhook:
             check(answer, f"the endpoint {name}")
         except (PermanentError, TemporaryError) as error:
             gone = f"it answered {error.status}" if error.status == HTTPStatus.GONE else None
-            why = await noted(endpoints.undelivered(name, held, gone=gone), job)
+            why = await noted(endpoints.undelivered(endpoint, held, gone=gone), job)
             if why is None:
                 raise
             said = f"{error}; the endpoint is disabled: {why}; `reliq endpoint enable {name}`"
             raise PermanentError(said, status=error.status) from None
-        await noted(endpoints.delivered(name, held), job)
+        await noted(endpoints.delivered(endpoint, held), job)
         return Done({"status": answer.status_code, "message": message, "address": address})
 
     async def _send(self, job: Job[Event], endpoint: Endpoint, message: str) -> tuple[Answer, str]:

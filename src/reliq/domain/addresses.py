@@ -26,7 +26,13 @@ _SHARED: Final = (
         "168.63.129.16/32"
     ),  # answers from within the machine in one large cloud, and knows its secrets
 )
-_DOCUMENTATION: Final = IPv6Network("3fff::/20")
+_ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
+"""Of an address of IPv6 the third group of 32 bits, where the last one is an address of IPv4 (RFC 5214)."""
+
+_UNUSED: Final = (
+    IPv6Network("3ffe::/16"),  # once of an experiment, given back
+    IPv6Network("3fff::/20"),  # of documentation
+)
 
 
 def is_public(text: str) -> bool:
@@ -48,9 +54,10 @@ def _unwrapped(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Add
         return [address.sixtofour]
     if address.teredo is not None:
         return [*address.teredo]
+    inside = IPv4Address(int(address) & _LOW_BITS)
     if address in _NAT64 or address in _COMPATIBLE:
-        return [IPv4Address(int(address) & _LOW_BITS)]
-    return [address]
+        return [inside]
+    return [address, inside] if int(address) >> 32 & _LOW_BITS in _ISATAP else [address]
 
 
 def _is_public(address: IPv4Address | IPv6Address) -> bool:
@@ -58,4 +65,4 @@ def _is_public(address: IPv4Address | IPv6Address) -> bool:
         return False
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _SHARED)
-    return address in _UNICAST and address not in _DOCUMENTATION
+    return address in _UNICAST and not any(address in network for network in _UNUSED)

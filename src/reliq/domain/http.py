@@ -29,7 +29,8 @@ _TRY_LATER: Final = frozenset({408, 425, 429})
 _TOO_MANY: Final = 429
 _GONE: Final = 410
 
-_SECONDS: Final = re.compile(r"[0-9]{1,10}")
+_SECONDS: Final = re.compile(r"[0-9]{1,100}")
+_SECONDS_MAX: Final = 10**9
 _URL: Final = re.compile(
     r"""([a-z][a-z0-9+.-]{0,20}://)(?:[^\s/@]*@)?([^\s/?#"'<>]*)[^\s"'<>]*""", re.IGNORECASE
 )
@@ -81,7 +82,7 @@ def retry_after(headers: Mapping[str, str]) -> timedelta | None:
     """
     value = _header(headers, "retry-after")
     if _SECONDS.fullmatch(value):
-        return timedelta(seconds=int(value))
+        return timedelta(seconds=min(int(value), _SECONDS_MAX))
     then, sent = _date(value), _date(_header(headers, "date"))
     if then is None or sent is None or then <= sent:
         return None

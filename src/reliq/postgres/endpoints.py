@@ -65,18 +65,20 @@ class PostgresEndpoints:
             now=row["now"], enqueued_at=row["enqueued_at"],
         )  # fmt: skip
 
-    async def delivered(self, name: str, held: Held) -> None:
+    async def delivered(self, endpoint: Endpoint, held: Held) -> None:
         """Write down that an endpoint answered well, unless the job is no longer ours."""
-        await self._fetch("note_delivered", name, *held)
+        await self._fetch("note_delivered", endpoint.name, *held, endpoint.url)
 
-    async def undelivered(self, name: str, held: Held, *, gone: str | None) -> str | None:
+    async def undelivered(self, endpoint: Endpoint, held: Held, *, gone: str | None) -> str | None:
         """
         Write down a failed attempt, unless the job is no longer ours; say why if it disabled the endpoint.
 
-        One that is `gone` is disabled at once, others after five days of failures.
+        One that is `gone` is disabled at once, others after five days of failures. What another
+        address answered, that the name had before, says nothing of this one.
         """
+        patience = (FAILING_FOR, FAILURES_MIN)
         rows = await self._fetch(
-            "note_undelivered", name, *held, gone, FAILING_FOR, FAILURES_MIN, self.alerts
+            "note_undelivered", endpoint.name, *held, gone, *patience, self.alerts, endpoint.url
         )
         return rows[0]["disabled_why"] if rows else None
 

@@ -7,9 +7,10 @@
 --   $5  failing_for   interval
 --   $6  failures_min  integer
 --   $7  alerts        boolean
+--   $8  url           text
 --
 -- With $4, why it is gone, this one is too many. The alert is a job, made here: an endpoint that is
--- disabled has one, and no more than one. Who no longer holds the job writes nothing.
+-- disabled has one, and no more than one. Who no longer holds the job writes nothing, nor who called another address.
 -- Keeps:   stale-workers-change-nothing (id and fence).
 -- Reads:   index endpoints_pkey, jobs_pkey
 -- Returns: disabled_why text, alert_id bigint
@@ -25,7 +26,7 @@ with noted as (
         then 'every attempt since ' || to_char(failing_since at time zone 'UTC', 'YYYY-MM-DD HH24:MI')
              || ' UTC has failed'
     end as why
-    from reliq.endpoints where name = $1 and disabled_at is null for no key update
+    from reliq.endpoints where name = $1 and url = $8 and disabled_at is null for no key update
   ) as too_many
   where e.name = too_many.name and reliq.holds($2, $3)
   returning e.name, e.disabled_why

@@ -20,9 +20,9 @@ with dead as materialized (
 made as (
   insert into reliq.jobs as j
     (kind, payload, key, queue, priority, group_key, event_id, attempts_max,
-     parent_id, requeued_from, requeued_by, requeue_reason, ready, blocked)
+     parent_id, requeued_from, requeued_by, requeue_reason, ready, blocked, first_at)
   select kind, payload, key, queue, priority, group_key, event_id, attempts_max, parent_id, id,
-         $2, $3, group_key is null, group_key is not null
+         $2, $3, group_key is null, group_key is not null, coalesce(first_at, created_at)
   from dead where state = 'dead' and ignored is null
   on conflict (requeued_from) where requeued_from is not null
     do update set requeued_from = excluded.requeued_from

@@ -16,9 +16,9 @@
 -- Returns: id bigint, job_id bigint
 insert into reliq.jobs
   (kind, payload, key, queue, priority, group_key, event_id, attempts_max, parent_id,
-   requeued_from, requeued_by, requeue_reason, ready, blocked, run_at)
+   requeued_from, requeued_by, requeue_reason, ready, blocked, first_at, run_at)
 select kind, payload, key, queue, priority, group_key, event_id, attempts_max, parent_id,
-       id, $2, $3, group_key is null, group_key is not null,
+       id, $2, $3, group_key is null, group_key is not null, coalesce(first_at, created_at),
        reliq.now() + $4::interval + $5::interval * (array_position($1::bigint[], id) - 1)
 from reliq.jobs
 where id = any ($1::bigint[])
