@@ -234,6 +234,38 @@ def test_failed_can_be_narrowed(reliq, sql):
     assert reliq("failed", "--kind", "sms")[1] == "no dead letters that fit\n"
 
 
+def test_failed_lists_what_waits_for_a_person_and_all_when_asked(reliq, sql):
+    old, ignored = make_dead(sql, age="3 hours"), make_dead(sql)
+    made = {dead: int(reliq("retry", dead)[1]) for dead in [make_dead(sql) for _ in range(3)]}
+    reliq("ignore", ignored, "--why", "x")
+
+    def listed(*options):
+        dead = json.loads(reliq("failed", "--json", *options)[1])["dead"]
+        return {row["id"]: row["requeued_as"] for row in dead}
+
+    assert listed("--limit", 3) == {old: None}
+    assert "made anew" not in reliq("failed", "--limit", 3)[1]
+    assert listed("--all") == {old: None, ignored: None, **made}
+    assert f"made anew as job {made[max(made)]}" in reliq("failed", "--all")[1]
+    assert reliq("failed", "--all", "--ignored")[0] == 2
+
+
+def test_dead_letters_of_a_queue_are_listed_made_anew_and_ignored_alone(reliq, sql):
+    shop, other, default = (make_dead(sql) for _ in range(3))
+    queue = "update reliq.jobs set queue = $1 where id = $2"
+    sql(queue, "webhook:shop", shop)
+    sql(queue, "webhook:other", other)
+
+    [row] = json.loads(reliq("failed", "--queue", "webhook:shop", "--json")[1])["dead"]
+    assert row["id"] == shop
+    assert reliq("retry", "--queue", "webhook:shop")[1].endswith("1 new job\n")
+    assert reliq("ignore", "--queue", "webhook:other", "--why", "x")[1].endswith(
+        "1 dead letter now ignored\n"
+    )
+    assert [row["id"] for row in json.loads(reliq("failed", "--json")[1])["dead"]] == [default]
+    assert sql("select requeued_from from reliq.jobs where state = 'queued'") == shop
+
+
 def test_show_tells_what_a_job_is_where_it_came_from_and_what_happened(reliq, sql):
     event = sql(EVENT, "shop", b'{"name": "Ada", "password": "hunter2"}')
     job = make_dead(sql, event=event, error="PermanentError: token=hunter2 refused")
@@ -614,7 +646,8 @@ def test_retry_makes_all_of_a_filter_anew_once(reliq, sql):
     rows = "select array_agg((requeued_from, requeued_by, requeue_reason, kind)::text order by id) from reliq.jobs where state = 'queued'"
     assert sql(rows) == [f'({dead},ada,"it is back",mail)' for dead in mail]
     assert reliq("retry", *asked)[1] == "0 new jobs\n"
-    assert f"job {mail[0]} mail died" in reliq("failed", "--error", "no answer 17")[1]
+    assert reliq("failed", "--error", "no answer 17")[1] == "no dead letters that fit\n"
+    assert f"job {mail[0]} mail died" in reliq("failed", "--error", "no answer 17", "--all")[1]
 
 
 def test_retry_of_many_spreads_them(reliq, sql):

@@ -360,6 +360,8 @@ async def test_the_command_says_what_is_wrong_with_a_name_an_address_or_the_keys
     await operate(start, "add", "shop", "https://shop.test/", webhook_private="off")
     await operate(start, "disable", "shop", "--why", "moves house", "--by", "ada")
     assert (await row(pool))["disabled_why"] == "by ada: moves house"
+    said = await operate(start, "enable", "shop")
+    assert "`reliq retry --queue webhook:shop` makes its dead letters anew" in said
     rekeyed = start("rekey", **SETTINGS | {"encryption_keys": f"2026b:{NEW_KEY},2026a:{OLD_KEY}"})
     assert await rekeyed.exit_code() == 0
     assert "and the secrets of 1 endpoint" in rekeyed.log
