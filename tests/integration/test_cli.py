@@ -867,6 +867,19 @@ def test_no_time_at_all_is_refused_where_some_is_needed(reliq, command, none):
     assert "is no time at all" in " ".join(err.replace("│", " ").split())
 
 
+@pytest.mark.parametrize("option", AGES)
+@pytest.mark.parametrize("number", ["7", "0.5", "0"])
+def test_prune_refuses_an_age_without_a_unit_and_deletes_nothing(reliq, sql, option, number):
+    kept = sql(f"{FINISHED} '20 days') returning id")
+
+    code, _, err = reliq("prune", option, number)
+
+    assert code == 2
+    said = " ".join(err.replace("│", " ").split())
+    assert f"'{number}' has no unit: write {number}d for days" in said
+    assert sql("select array_agg(id) from reliq.jobs") == [kept]
+
+
 def test_prune_heeds_what_the_app_says_of_a_kind(reliq, sql, setting):
     kept = sql(f"{FINISHED} '40 days') returning id")
     Path("keeping.py").write_text(

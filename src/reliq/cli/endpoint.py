@@ -43,13 +43,13 @@ Force = Annotated[bool, typer.Option("--force", help="Also within a day of the l
 @endpoint.command()
 def add(name: Name, url: Url) -> None:
     """Add an endpoint, with a breaker and a limit of its queue; tell its secret, once."""
-    from reliq.automations.webhook import target  # noqa: PLC0415 - see the package's docstring
+    from reliq.automations.webhook import check_target  # noqa: PLC0415 - see the package's docstring
 
     secret = secret_of(secrets.token_bytes(SECRET_BYTES))
 
     async def work(endpoints: "PostgresEndpoints", settings: "Settings") -> None:
         try:
-            target(url, private=settings.webhook_private)
+            check_target(url, private=settings.webhook_private)
         except PermanentError as error:
             raise typer.BadParameter(str(error), param_hint="URL") from error
         await endpoints.add(name, url, secret)
