@@ -503,6 +503,12 @@ def test_doctor_says_what_is_paused(reliq, sql):
     sql("select reliq.pause('queue', 'crm'), reliq.pause('kind', 'mail.send')")
 
     assert re.search(r"paused +kind mail.send, queue crm: see `reliq limits`", reliq("doctor")[1])
+    for queue in ("crm", "crm", "default"):
+        queued(sql, queue=queue)
+    sql("update reliq.jobs set run_at = reliq.now() + interval '1 hour' where id = $1", queued(sql, queue="crm"))  # fmt: skip
+
+    said = "kind mail.send, queue crm; 2 due jobs of paused queues: see `reliq limits`"
+    assert examined(reliq)[2]["paused"] == {"check": "paused", "well": True, "text": said}
 
 
 # -- drain ----------------------------------------------------------------------------------
@@ -1106,8 +1112,70 @@ def test_an_app_that_does_not_load_is_a_problem_in_words(reliq, setting, code, a
 # -- reports ------------------------------------------------------------------------------
 
 
-def test_a_report_is_asked_for_and_has_a_link(reliq, setting, sql):
-    setting(REPORT_SECRET="correct horse", PUBLIC_URL="https://hooks.test/reliq/")
+REPORTING = """
+from functools import partial
+from reliq import App
+from reliq.app import Handler
+from reliq.automations import report
+
+sales = report.Report(columns=("a",), split=None, rows=None)
+made = report.handlers({"sales": sales, "stock": sales})
+app = App(handlers=made, secrets={"iban"})
+mine = App(handlers={"report.request": partial(report.begin, {"sales": sales})})
+own = App(handlers={"report.request": lambda job: None})
+none = App()
+"""
+
+
+@pytest.fixture
+def reporting(setting):
+    """Set variables, where there is an App that makes reports."""
+    Path("reporting.py").write_text(REPORTING)
+    setting(APP="reporting:app")
+    return setting
+
+
+@pytest.mark.parametrize(
+    ("app", "name", "has"),
+    [("app", "nosuch", "sales, stock"), ("app", "bad name!", "sales, stock"), ("mine", "stock", "sales"),
+     ("none", "sales", "none")],
+)  # fmt: skip
+def test_a_report_that_the_app_cannot_make_is_refused(reliq, sql, reporting, app, name, has):
+    reporting(APP=f"reporting:{app}")
+
+    code, out, err = reliq("report", "request", name)
+
+    assert (code, out) == (1, "")
+    assert err == (
+        f"reliq: this App has no report {name!r}: it has {has}; set RELIQ_APP to the App that makes it\n"
+    )
+    assert sql("select count(*) from reliq.jobs") == 0
+
+
+def test_a_handler_that_begins_reports_itself_knows_alone_which_there_are(reliq, reporting):
+    reporting(APP="reporting:own")
+
+    assert reliq("report", "request", "any")[0] == 0
+
+
+def test_secret_fields_among_the_parameters_of_a_report_are_sealed(reliq, sql, reporting):
+    reporting(ENCRYPTION_KEYS=f"2026a:{OLD}")
+
+    assert reliq("report", "request", "sales", "--param", "iban=DE89")[0] == 0
+
+    assert "DE89" not in sql("select payload::text from reliq.jobs")
+
+
+def test_a_link_to_a_report_whose_first_job_died_says_where_to_look(reliq, setting, sql):
+    setting(REPORT_SECRET="correct horse", PUBLIC_URL="https://hooks.test")
+    number = make_dead(sql, kind="report.request")
+
+    said = f"report {number} is failed: 0 rows: its first job is dead: see `reliq show {number}`\n"
+    assert reliq("report", "link", number)[2] == said
+
+
+def test_a_report_is_asked_for_and_has_a_link(reliq, reporting, sql):
+    reporting(REPORT_SECRET="correct horse", PUBLIC_URL="https://hooks.test/reliq/")
 
     code, told, _ = reliq(
         "report", "request", "sales", "--param", "day=2026-11-30", "--param", "x="
@@ -1154,7 +1222,7 @@ def test_a_link_to_no_report_is_refused(reliq, setting):
     )  # fmt: skip
 
 
-def test_a_link_needs_two_settings_and_names_both(reliq):
+def test_a_link_needs_two_settings_and_names_both(reliq, reporting):
     reliq("report", "request", "sales")
     code, _, said = reliq("report", "link", 1)
 
