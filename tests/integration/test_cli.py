@@ -234,6 +234,38 @@ def test_failed_can_be_narrowed(reliq, sql):
     assert reliq("failed", "--kind", "sms")[1] == "no dead letters that fit\n"
 
 
+def test_failed_lists_what_waits_for_a_person_and_all_when_asked(reliq, sql):
+    old, ignored = make_dead(sql, age="3 hours"), make_dead(sql)
+    made = {dead: int(reliq("retry", dead)[1]) for dead in [make_dead(sql) for _ in range(3)]}
+    reliq("ignore", ignored, "--why", "x")
+
+    def listed(*options):
+        dead = json.loads(reliq("failed", "--json", *options)[1])["dead"]
+        return {row["id"]: row["requeued_as"] for row in dead}
+
+    assert listed("--limit", 3) == {old: None}
+    assert "made anew" not in reliq("failed", "--limit", 3)[1]
+    assert listed("--all") == {old: None, ignored: None, **made}
+    assert f"made anew as job {made[max(made)]}" in reliq("failed", "--all")[1]
+    assert reliq("failed", "--all", "--ignored")[0] == 2
+
+
+def test_dead_letters_of_a_queue_are_listed_made_anew_and_ignored_alone(reliq, sql):
+    shop, other, default = (make_dead(sql) for _ in range(3))
+    queue = "update reliq.jobs set queue = $1 where id = $2"
+    sql(queue, "webhook:shop", shop)
+    sql(queue, "webhook:other", other)
+
+    [row] = json.loads(reliq("failed", "--queue", "webhook:shop", "--json")[1])["dead"]
+    assert row["id"] == shop
+    assert reliq("retry", "--queue", "webhook:shop")[1].endswith("1 new job\n")
+    assert reliq("ignore", "--queue", "webhook:other", "--why", "x")[1].endswith(
+        "1 dead letter now ignored\n"
+    )
+    assert [row["id"] for row in json.loads(reliq("failed", "--json")[1])["dead"]] == [default]
+    assert sql("select requeued_from from reliq.jobs where state = 'queued'") == shop
+
+
 def test_show_tells_what_a_job_is_where_it_came_from_and_what_happened(reliq, sql):
     event = sql(EVENT, "shop", b'{"name": "Ada", "password": "hunter2"}')
     job = make_dead(sql, event=event, error="PermanentError: token=hunter2 refused")
@@ -471,6 +503,12 @@ def test_doctor_says_what_is_paused(reliq, sql):
     sql("select reliq.pause('queue', 'crm'), reliq.pause('kind', 'mail.send')")
 
     assert re.search(r"paused +kind mail.send, queue crm: see `reliq limits`", reliq("doctor")[1])
+    for queue in ("crm", "crm", "default"):
+        queued(sql, queue=queue)
+    sql("update reliq.jobs set run_at = reliq.now() + interval '1 hour' where id = $1", queued(sql, queue="crm"))  # fmt: skip
+
+    said = "kind mail.send, queue crm; 2 due jobs of paused queues: see `reliq limits`"
+    assert examined(reliq)[2]["paused"] == {"check": "paused", "well": True, "text": said}
 
 
 # -- drain ----------------------------------------------------------------------------------
@@ -614,7 +652,8 @@ def test_retry_makes_all_of_a_filter_anew_once(reliq, sql):
     rows = "select array_agg((requeued_from, requeued_by, requeue_reason, kind)::text order by id) from reliq.jobs where state = 'queued'"
     assert sql(rows) == [f'({dead},ada,"it is back",mail)' for dead in mail]
     assert reliq("retry", *asked)[1] == "0 new jobs\n"
-    assert f"job {mail[0]} mail died" in reliq("failed", "--error", "no answer 17")[1]
+    assert reliq("failed", "--error", "no answer 17")[1] == "no dead letters that fit\n"
+    assert f"job {mail[0]} mail died" in reliq("failed", "--error", "no answer 17", "--all")[1]
 
 
 def test_retry_of_many_spreads_them(reliq, sql):
@@ -832,6 +871,19 @@ def test_no_time_at_all_is_refused_where_some_is_needed(reliq, command, none):
 
     assert code == 2
     assert "is no time at all" in " ".join(err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("option", AGES)
+@pytest.mark.parametrize("number", ["7", "0.5", "0"])
+def test_prune_refuses_an_age_without_a_unit_and_deletes_nothing(reliq, sql, option, number):
+    kept = sql(f"{FINISHED} '20 days') returning id")
+
+    code, _, err = reliq("prune", option, number)
+
+    assert code == 2
+    said = " ".join(err.replace("│", " ").split())
+    assert f"'{number}' has no unit: write {number}d for days" in said
+    assert sql("select array_agg(id) from reliq.jobs") == [kept]
 
 
 def test_prune_heeds_what_the_app_says_of_a_kind(reliq, sql, setting):
@@ -1060,8 +1112,70 @@ def test_an_app_that_does_not_load_is_a_problem_in_words(reliq, setting, code, a
 # -- reports ------------------------------------------------------------------------------
 
 
-def test_a_report_is_asked_for_and_has_a_link(reliq, setting, sql):
-    setting(REPORT_SECRET="correct horse", PUBLIC_URL="https://hooks.test/reliq/")
+REPORTING = """
+from functools import partial
+from reliq import App
+from reliq.app import Handler
+from reliq.automations import report
+
+sales = report.Report(columns=("a",), split=None, rows=None)
+made = report.handlers({"sales": sales, "stock": sales})
+app = App(handlers=made, secrets={"iban"})
+mine = App(handlers={"report.request": partial(report.begin, {"sales": sales})})
+own = App(handlers={"report.request": lambda job: None})
+none = App()
+"""
+
+
+@pytest.fixture
+def reporting(setting):
+    """Set variables, where there is an App that makes reports."""
+    Path("reporting.py").write_text(REPORTING)
+    setting(APP="reporting:app")
+    return setting
+
+
+@pytest.mark.parametrize(
+    ("app", "name", "has"),
+    [("app", "nosuch", "sales, stock"), ("app", "bad name!", "sales, stock"), ("mine", "stock", "sales"),
+     ("none", "sales", "none")],
+)  # fmt: skip
+def test_a_report_that_the_app_cannot_make_is_refused(reliq, sql, reporting, app, name, has):
+    reporting(APP=f"reporting:{app}")
+
+    code, out, err = reliq("report", "request", name)
+
+    assert (code, out) == (1, "")
+    assert err == (
+        f"reliq: this App has no report {name!r}: it has {has}; set RELIQ_APP to the App that makes it\n"
+    )
+    assert sql("select count(*) from reliq.jobs") == 0
+
+
+def test_a_handler_that_begins_reports_itself_knows_alone_which_there_are(reliq, reporting):
+    reporting(APP="reporting:own")
+
+    assert reliq("report", "request", "any")[0] == 0
+
+
+def test_secret_fields_among_the_parameters_of_a_report_are_sealed(reliq, sql, reporting):
+    reporting(ENCRYPTION_KEYS=f"2026a:{OLD}")
+
+    assert reliq("report", "request", "sales", "--param", "iban=DE89")[0] == 0
+
+    assert "DE89" not in sql("select payload::text from reliq.jobs")
+
+
+def test_a_link_to_a_report_whose_first_job_died_says_where_to_look(reliq, setting, sql):
+    setting(REPORT_SECRET="correct horse", PUBLIC_URL="https://hooks.test")
+    number = make_dead(sql, kind="report.request")
+
+    said = f"report {number} is failed: 0 rows: its first job is dead: see `reliq show {number}`\n"
+    assert reliq("report", "link", number)[2] == said
+
+
+def test_a_report_is_asked_for_and_has_a_link(reliq, reporting, sql):
+    reporting(REPORT_SECRET="correct horse", PUBLIC_URL="https://hooks.test/reliq/")
 
     code, told, _ = reliq(
         "report", "request", "sales", "--param", "day=2026-11-30", "--param", "x="
@@ -1108,7 +1222,7 @@ def test_a_link_to_no_report_is_refused(reliq, setting):
     )  # fmt: skip
 
 
-def test_a_link_needs_two_settings_and_names_both(reliq):
+def test_a_link_needs_two_settings_and_names_both(reliq, reporting):
     reliq("report", "request", "sales")
     code, _, said = reliq("report", "link", 1)
 

@@ -15,7 +15,7 @@ from reliq.automations.webhook import delivery
 from reliq.domain.endpoint import Endpoint
 from reliq.domain.job import JobId
 from reliq.domain.signing import SECRET_BYTES, secret_of
-from reliq.errors import RequestRefused, TemporaryError
+from reliq.errors import ConfigInvalid, RequestRefused, TemporaryError
 from reliq.postgres.desk import Desk
 from reliq.postgres.endpoints import PostgresEndpoints, sealing_of
 from tests.fixtures.partner import Partner, Reply, open_partner
@@ -82,7 +82,7 @@ async def test_limits_that_somebody_has_set_stay_and_go_with_the_endpoint(pool, 
 
 async def test_without_keys_nothing_is_stored_and_what_is_sealed_is_not_read(pool, endpoints):
     without = PostgresEndpoints(pool, None)
-    with pytest.raises(RequestRefused, match="RELIQ_ENCRYPTION_KEYS is missing"):
+    with pytest.raises(ConfigInvalid, match="RELIQ_ENCRYPTION_KEYS is missing"):
         await without.add("shop", "https://shop.test/", FIRST)
     assert await row(pool) is None
 
@@ -398,16 +398,21 @@ async def test_one_that_asks_for_a_pause_gets_it_and_one_that_hangs_is_left(star
 
 async def test_the_command_says_what_is_wrong_with_a_name_an_address_or_the_keys(start, pool):
     for words in (["add", "The Shop", "https://shop.test/"], ["add", "shop", "http://shop.test/"],
-                  ["add", "shop", "https://u:p@shop.test/"]):  # fmt: skip
+                  ["add", "shop", "https://u:p@shop.test/"], ["add", "shop", "https://127.0.0.1/hook"],
+                  ["add", "shop", "https://10.0.0.7/"]):  # fmt: skip
         said = await operate(start, *words, code=2, webhook_private="off")
         assert "Invalid value" in said
-    said = await operate(start, "add", "shop", "https://shop.test/", code=1, encryption_keys="")
-    assert "RELIQ_ENCRYPTION_KEYS is missing" in said
+    await operate(start, "add", "shop", "http://127.0.0.1:99999/", code=2, webhook_private="on")
+    for words in (["add", "shop", "https://shop.test/"], ["rotate", "shop"]):
+        said = await operate(start, *words, code=2, encryption_keys="")
+        assert "RELIQ_ENCRYPTION_KEYS is missing" in said
     assert await row(pool) is None
 
     await operate(start, "add", "shop", "https://shop.test/", webhook_private="off")
     await operate(start, "disable", "shop", "--why", "moves house", "--by", "ada")
     assert (await row(pool))["disabled_why"] == "by ada: moves house"
+    said = await operate(start, "enable", "shop")
+    assert "`reliq retry --queue webhook:shop` makes its dead letters anew" in said
     rekeyed = start("rekey", **SETTINGS | {"encryption_keys": f"2026b:{NEW_KEY},2026a:{OLD_KEY}"})
     assert await rekeyed.exit_code() == 0
     assert "and the secrets of 1 endpoint" in rekeyed.log

@@ -268,7 +268,8 @@ async def test_a_report_that_cannot_be_made_says_why(pool, work, name, error):
 
     assert error in told
     found = await PostgresReports(pool).find(number)
-    expected = ("failed", "its first job is dead") if name == "nothing" else ("running", None)
+    said = f"its first job is dead: see `reliq show {number}`"
+    expected = ("failed", said) if name == "nothing" else ("running", None)
     assert (found.state, found.reason) == expected
 
 

@@ -228,7 +228,7 @@ class DeskMoves(Player):
         """Ask for what a filter finds, and for some that somebody else was faster with."""
         self.model.now += tick
         found = self.model.find_open_dead(kind, error, since, even_ignored=even_ignored)
-        self.call("find_open_dead", kind, error, since, even_ignored, expected=found)
+        self.call("find_open_dead", kind, error, since, None, even_ignored, expected=found)
         letters = [job_id for job_id, *_ in found]
         letters += [each for each in self.letters(others) if each not in letters]
         self.requeue_jobs(letters, apart, even_ignored=even_ignored)

@@ -237,6 +237,35 @@ async def test_an_address_of_https_at_its_port_may_be_called(url):
     assert target(url, private=False).scheme == "https"
 
 
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "10.0.0.7", "169.254.169.254", "127.1", "0x7f000001", "2130706433", "[::1]",
+     "[::ffff:10.0.0.7]", "[64:ff9b::a00:7]", "localhost", "LOCALHOST"],
+)  # fmt: skip
+async def test_an_address_that_is_not_public_is_refused_before_anything_is_sent_there(host):
+    with pytest.raises(PermanentError, match="at no public address"):
+        webhook.check_target(f"https://{host}/hook", private=False)
+    webhook.check_target(f"http://{host}:8080/hook", private=True)
+
+
+@pytest.mark.parametrize("host", ["8.8.8.8", "[2606:4700::1111]", "partner.test", "ü.test"])
+async def test_a_name_or_a_public_address_may_be_added(host):
+    webhook.check_target(f"https://{host}/hook", private=False)
+
+
+@pytest.mark.parametrize("host", ["a..test", "a" * 64 + ".test", "a b.test", "[fe80::1%25eth0]"])
+@pytest.mark.parametrize("private", [True, False])
+async def test_what_is_neither_a_name_nor_an_address_is_refused(host, private):
+    with pytest.raises(PermanentError, match="neither a name nor an address"):
+        webhook.check_target(f"https://{host}/hook", private=private)
+
+
+@pytest.mark.parametrize("port", [0, 65_536, 99_999])
+async def test_a_port_that_there_is_not_is_refused(port):
+    with pytest.raises(PermanentError, match="they go from 1 to 65535"):
+        target(f"http://127.0.0.1:{port}/", private=True)
+
+
 # TLS --------------------------------------------------------------------------------------------
 
 

@@ -27,7 +27,7 @@ from typing import Any, Final
 import anyio
 import structlog
 
-from reliq.app import Handler
+from reliq.app import App, Handler
 from reliq.domain.family import OnFailure
 from reliq.domain.job import NewJob
 from reliq.domain.policy import REPORT
@@ -123,6 +123,18 @@ def handlers(reports: Mapping[str, Report]) -> dict[str, Handler]:
         "report.chunk": Handler(partial(make_chunk, reports, room), policy=POLICY),
         "report.finish": Handler(partial(finish, reports), policy=POLICY),
     }
+
+
+def reports_of(app: App) -> Mapping[str, Report] | None:
+    """Tell which reports an App makes; None where a handler of its own begins them, who alone knows."""
+    if "report.request" not in app.handlers:
+        return {}
+    match app.handler("report.request").run:
+        case partial(func=func, args=[reports]) if func is begin:
+            known: Mapping[str, Report] = reports
+            return known
+        case _:
+            return None
 
 
 def link(settings: Settings, report_id: int, expires_at: datetime) -> str:
@@ -254,9 +266,13 @@ async def _lines(tx: Any, report_id: int) -> AsyncIterator[str]:
 
 def _known(reports: Mapping[str, Report], name: str) -> Report:
     if (report := reports.get(name)) is None:
-        known = ", ".join(sorted(reports)) or "none"
-        raise PermanentError(f"this App has no report {name!r}: it has {known}")
+        raise PermanentError(unknown(name, reports))
     return report
+
+
+def unknown(name: str, reports: Mapping[str, Report]) -> str:
+    """Say that there is no such report, and which there are."""
+    return f"this App has no report {name!r}: it has {', '.join(sorted(reports)) or 'none'}"
 
 
 def _job(kind: str, payload: Params) -> NewJob:

@@ -291,6 +291,7 @@ async def noted(writing: Awaitable[Noted], job: Job) -> Noted | None:
 
 
 _PORTS: Final = {"https": 443, "http": 80}
+PORT_MAX: Final = 65_535
 
 
 def target(text: str, *, private: bool) -> httpx.URL:
@@ -312,12 +313,39 @@ def target(text: str, *, private: bool) -> httpx.URL:
         raise PermanentError("the address of the endpoint is none: write https://host/path")
     if url.userinfo or url.fragment:
         raise PermanentError("the address of the endpoint has a user, a password or a #fragment")
+    if url.port is not None and not 0 < url.port <= PORT_MAX:
+        raise PermanentError(f"the port of the endpoint is none: they go from 1 to {PORT_MAX}")
     if not private and (url.scheme != "https" or url.port not in {None, 443}):
         raise PermanentError(
             "an endpoint is https, at port 443; only with RELIQ_WEBHOOK_PRIVATE=on, for tests, it "
             "may be another"
         )
     return url
+
+
+def check_target(text: str, *, private: bool) -> None:
+    """
+    Refuse an address that no delivery would go to, also one that needs no looking up.
+
+    Raises:
+        PermanentError: it is such a one.
+
+    """
+    host = target(text, private=private).raw_host.decode()
+    try:  # as the system reads them: 127.1 and 0x7f000001 are addresses, too
+        found = socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)
+    except (UnicodeError, OSError) as error:
+        if isinstance(error, UnicodeError) or {":", "%"} & set(host):
+            raise PermanentError(
+                "the host of the endpoint is neither a name nor an address: write https://host/path"
+            ) from None
+        found = []
+    is_inner = host.endswith("localhost") or not all(is_public(str(each[4][0])) for each in found)
+    if is_inner and not private:
+        raise PermanentError(
+            "the endpoint is at no public address, and nothing would be sent; only with "
+            "RELIQ_WEBHOOK_PRIVATE=on, for tests, it may be"
+        )
 
 
 def _problem(error: BaseException) -> str:

@@ -43,6 +43,15 @@ def some_time(text: str) -> timedelta:
     return time
 
 
+def age(text: str) -> timedelta:
+    """Read how old something must be to be deleted: seconds may have been meant for days."""
+    if re.fullmatch(r"\s*[\d.]+\s*", text, re.ASCII):
+        raise typer.BadParameter(
+            f"{text!r} has no unit: write {text.strip()}d for days, or h, m or s"
+        )
+    return some_time(text)
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Job = Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="The job's number.")]
 Event = Annotated[
@@ -53,7 +62,7 @@ Why = Annotated[str, typer.Option("--why", "--reason", help="For those who come 
 Force = Annotated[bool, typer.Option("--force", help="Make new jobs even where they exist.")]
 Age = Annotated[
     timedelta | None,
-    typer.Option(parser=some_time, metavar="AGE", help="Older than this; else the setting's."),
+    typer.Option(parser=age, metavar="AGE", help="Older than this, as 7d; else the setting's."),
 ]
 
 

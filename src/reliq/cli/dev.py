@@ -33,7 +33,7 @@ def dev(*, port: Annotated[int, typer.Option(help="The receiver's port.")] = 800
     Run Postgres, receiver and worker on this machine until Ctrl-C; data stay between runs.
 
     Settings come from the environment and `.env`; what the bundled App needs and nobody gave
-    is made up, kept in `.reliq/dev.env`, and printed.
+    is made up, and kept. All that it runs with is in `.reliq/dev.env`.
     """
     import anyio  # noqa: PLC0415 - see the package's docstring
 

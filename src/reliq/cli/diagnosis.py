@@ -151,9 +151,10 @@ def _jobs(figures: Mapping[str, Any]) -> Iterator[Finding]:
         text=f"{plural(due, 'job')} due{since}; {plural(figures['workers'], 'worker')} listening"
         + (": too few, none that knows the kind or takes the queue, or paused?" if late else ""),
     )
-    paused = ", ".join(figures["paused"])
+    paused, held = ", ".join(figures["paused"]), figures["due_paused"]
+    waits = f"; {plural(held, 'due job')} of paused queues" if held else ""
     yield Finding(
-        "paused", well=True, text=f"{paused}: see `reliq limits`" if paused else "nothing"
+        "paused", well=True, text=f"{paused}{waits}: see `reliq limits`" if paused else "nothing"
     )
     disabled = ", ".join(figures["disabled"])
     yield Finding(

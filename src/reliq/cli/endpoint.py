@@ -9,7 +9,7 @@ import typer
 
 from reliq.cli.desk import By, Json, Why, at_desk, login
 from reliq.cli.screen import print_json, print_table, words
-from reliq.domain.endpoint import check_name
+from reliq.domain.endpoint import check_name, queue_of
 from reliq.domain.redact import printable
 from reliq.domain.signing import SECRET_BYTES, secret_of
 from reliq.errors import PermanentError
@@ -43,13 +43,13 @@ Force = Annotated[bool, typer.Option("--force", help="Also within a day of the l
 @endpoint.command()
 def add(name: Name, url: Url) -> None:
     """Add an endpoint, with a breaker and a limit of its queue; tell its secret, once."""
-    from reliq.automations.webhook import target  # noqa: PLC0415 - see the package's docstring
+    from reliq.automations.webhook import check_target  # noqa: PLC0415 - see the package's docstring
 
     secret = secret_of(secrets.token_bytes(SECRET_BYTES))
 
     async def work(endpoints: "PostgresEndpoints", settings: "Settings") -> None:
         try:
-            target(url, private=settings.webhook_private)
+            check_target(url, private=settings.webhook_private)
         except PermanentError as error:
             raise typer.BadParameter(str(error), param_hint="URL") from error
         await endpoints.add(name, url, secret)
@@ -99,14 +99,14 @@ def rotate(name: Name, *, force: Force = False) -> None:
 
 @endpoint.command()
 def enable(name: Name) -> None:
-    """Send to an endpoint again; `reliq retry` makes anew what died meanwhile."""
+    """Send to an endpoint again; `reliq retry --queue webhook:NAME` makes anew what died meanwhile."""
 
     async def work(endpoints: "PostgresEndpoints", _: object) -> None:
         await endpoints.switch(name, None)
 
     _at_endpoints(work)
     typer.echo(
-        f"{name} is enabled; `reliq retry --kind webhook.deliver` makes its dead letters anew"
+        f"{name} is enabled; `reliq retry --queue {queue_of(name)}` makes its dead letters anew"
     )
 
 

@@ -14,7 +14,7 @@ from reliq.domain.redact import printable, scrub
 from reliq.errors import RequestRefused
 
 if TYPE_CHECKING:
-    from reliq.postgres.desk import Desk, Row, Which
+    from reliq.postgres.desk import Desk, Row, Sort, Which
     from reliq.settings import Settings
 
 
@@ -35,6 +35,7 @@ Since = Annotated[
     timedelta | None,
     typer.Option(parser=duration, metavar="AGE", help="Only deaths since then, as 2h or 7d."),
 ]
+Queue = Annotated[str | None, typer.Option(help="Only jobs of this queue.")]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="At most so many, newest first.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 Rate = Annotated[
@@ -43,6 +44,7 @@ Rate = Annotated[
 ]
 EvenIgnored = Annotated[bool, typer.Option("--ignored", help="Also those that were ignored.")]
 Ignored = Annotated[bool, typer.Option("--ignored", help="Those that were ignored instead.")]
+All = Annotated[bool, typer.Option("--all", help="Also those made anew, and the ignored ones.")]
 Event = Annotated[
     int | None,
     typer.Option(metavar="EVENT_ID", min=1, max=ID_MAX, help="A delivery that was not read."),
@@ -60,18 +62,22 @@ def failed(
     kind: Kind = None,
     error: Error = None,
     since: Since = None,
+    queue: Queue = None,
     ignored: Ignored = False,
+    everything: All = False,
     limit: Limit = 20,
     json: Json = False,
 ) -> None:
     """List what waits for a person: dead letters, and deliveries that could not be read."""
+    if ignored and everything:
+        raise typer.BadParameter("give --ignored or --all")
+    sort: Sort = "all" if everything else "ignored" if ignored else "open"
 
     async def work(desk: "Desk", _: "Settings") -> "tuple[list[Row], list[Row]]":
-        which = _which(kind, error, since, ignored=ignored)
-        dead = await desk.list_dead(which, limit=limit)
-        # A delivery that could not be read has no kind.
-        unread = [] if kind or error else await desk.list_unreadable(which, limit=limit)
-        return dead, unread
+        dead = await desk.list_dead(_which(kind, error, since, queue), sort, limit=limit)
+        # A delivery that could not be read has no kind and no queue.
+        read = kind or error or queue
+        return dead, [] if read else await desk.list_unreadable(since, sort, limit=limit)
 
     dead, unreadable = at_desk(work)
     for row in (*dead, *unreadable):
@@ -86,17 +92,19 @@ def failed(
         left = _left(row) or ": replay it once the code is mended"
         print_entry(f"{came}, unreadable{left}", row["error"])
     if not dead and not unreadable:
-        typer.echo("no dead letters" + (" that fit" if kind or error or since or ignored else ""))
+        typer.echo(
+            "no dead letters" + (" that fit" if kind or error or since or queue or ignored else "")
+        )
     if limit in {len(dead), len(unreadable)}:
         typer.echo(f"the newest {limit}: --limit shows more")
 
 
 def _which(
-    kind: str | None, error: str | None, since: timedelta | None, *, ignored: bool = False
+    kind: str | None, error: str | None, since: timedelta | None, queue: str | None
 ) -> "Which":
     from reliq.postgres.desk import Which  # noqa: PLC0415 - see the package's docstring
 
-    return Which(kind=kind, error=error, since=since, ignored=ignored)
+    return Which(kind=kind, error=error, since=since, queue=queue)
 
 
 def _dead_letter(row: "Row") -> str:
@@ -121,6 +129,7 @@ def retry(
     kind: Kind = None,
     error: Error = None,
     since: Since = None,
+    queue: Queue = None,
     ignored: EvenIgnored = False,
     rate: Rate = None,
     dry_run: DryRun = False,
@@ -135,7 +144,7 @@ def retry(
     """
     who = by or login()
     apart = rate or timedelta(0)
-    _one_or_filter(job, kind, error, since)
+    _one_or_filter(job, kind, error, since, queue)
     if job is not None:
         new, fresh = at_desk(
             lambda desk, _: desk.requeue_job(
@@ -148,7 +157,8 @@ def retry(
         return
 
     async def work(desk: "Desk", _: "Settings") -> "tuple[list[Row], list[Row]]":
-        found = await desk.find_open_dead(_which(kind, error, since, ignored=ignored))
+        which = _which(kind, error, since, queue)
+        found = await desk.find_open_dead(which, even_ignored=ignored)
         if dry_run:
             return found, []
         return found, await desk.requeue_jobs(
@@ -177,6 +187,7 @@ def ignore(
     kind: Kind = None,
     error: Error = None,
     since: Since = None,
+    queue: Queue = None,
     dry_run: DryRun = False,
     by: By = None,
 ) -> None:
@@ -186,11 +197,14 @@ def ignore(
         before = at_desk(lambda desk, _: desk.ignore_event(EventId(event), by=who, reason=why))
         typer.echo(f"event {event} is ignored" + (f" already, by {before}" if before else ""))
         return
-    _one_or_filter(job, kind, error, since)
+    _one_or_filter(job, kind, error, since, queue)
 
     async def work(desk: "Desk", _: "Settings") -> "tuple[list[Row], list[Row]]":
-        found = [] if job is not None else await desk.find_open_dead(_which(kind, error, since))
-        ids = [JobId(job)] if job is not None else [row["id"] for row in found]
+        if job is not None:
+            return [], [] if dry_run else await desk.ignore_jobs([JobId(job)], by=who, reason=why)
+        which = _which(kind, error, since, queue)
+        found = await desk.find_open_dead(which, even_ignored=False)
+        ids = [row["id"] for row in found]
         return found, [] if dry_run else await desk.ignore_jobs(ids, by=who, reason=why)
 
     found, noted = at_desk(work)
@@ -212,11 +226,11 @@ def _noted(job: int, rows: "Sequence[Row]") -> str:
     return f"dead letter {job} is ignored{already}"
 
 
-def _one_or_filter(
-    job: int | None, kind: str | None, error: str | None, since: timedelta | None
-) -> None:
-    if (job is None) == (kind is None and error is None and since is None):
-        raise typer.BadParameter("give a job's number, or some of --kind, --error and --since")
+def _one_or_filter(job: int | None, *filters: object) -> None:
+    if (job is None) == all(each is None for each in filters):
+        raise typer.BadParameter(
+            "give a job's number, or some of --kind, --error, --since and --queue"
+        )
 
 
 def _sorts(rows: "Sequence[Row]") -> "list[Row]":

@@ -33,13 +33,21 @@ def request(
     param: Params = None,
 ) -> None:
     """Ask for a report: it is made by the workers, and has the number that is printed."""
-    from reliq.automations.report import request as asking  # noqa: PLC0415 - see the package's docstring
+    from reliq.automations import report as reports  # noqa: PLC0415 - see the package's docstring
     from reliq.postgres.enqueue import enqueue_job  # noqa: PLC0415
+    from reliq.wiring.loading import load_app, sealing  # noqa: PLC0415
 
     params = dict(_pair(text) for text in param or ())
 
-    async def work(desk: Any, _: object) -> int:
-        return (await enqueue_job(desk.pool, asking(name, params))).job_id
+    async def work(desk: Any, settings: Any) -> int:
+        app = load_app(settings)
+        known = reports.reports_of(app)
+        if known is not None and name not in known:
+            raise RequestRefused(
+                f"{reports.unknown(name, known)}; set RELIQ_APP to the App that makes it"
+            )
+        job = reports.request(name, params)
+        return (await enqueue_job(desk.pool, job, sealing=sealing(settings, app))).job_id
 
     number = at_desk(work)
     typer.echo(f"report {number} is asked for; its link: reliq report link {number}")

@@ -3,9 +3,9 @@
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import asyncpg
 
@@ -25,11 +25,14 @@ REQUEUE_BATCH = 1_000
 
 Row = dict[str, Any]
 
+Sort = Literal["open", "ignored", "all"]
+"""Of dead letters: those that wait for a person, those that somebody left as they are, or all."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Which:
     """
-    Which dead letters: of a kind, of an error, of late; None does not ask.
+    Which dead letters: of a kind, of an error, of late, of a queue; None does not ask.
 
     `error` is a fingerprint, or a part of the text.
     """
@@ -37,7 +40,7 @@ class Which:
     kind: str | None = None
     error: str | None = None
     since: timedelta | None = None
-    ignored: bool = False
+    queue: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +49,13 @@ class Desk:
 
     pool: asyncpg.Pool
 
-    async def list_dead(self, which: Which, *, limit: int) -> list[Row]:
-        """List the newest dead letters first: those that wait, or those that were ignored."""
-        return await self._fetch(
-            "list_dead", which.kind, which.error, which.since, which.ignored, limit
-        )
+    async def list_dead(self, which: Which, sort: Sort, *, limit: int) -> list[Row]:
+        """List the newest dead letters of a sort first."""
+        return await self._fetch("list_dead", *astuple(which), sort, limit)
 
-    async def find_open_dead(self, which: Which) -> list[Row]:
-        """Find those from which no new job was made; `ignored` asks for those as well."""
-        return await self._fetch(
-            "find_open_dead", which.kind, which.error, which.since, which.ignored
-        )
+    async def find_open_dead(self, which: Which, *, even_ignored: bool) -> list[Row]:
+        """Find those from which no new job was made."""
+        return await self._fetch("find_open_dead", *astuple(which), even_ignored)
 
     async def list_jobs(self, *, limit: int) -> list[Row]:
         """List the newest jobs, oldest first."""
@@ -213,9 +212,11 @@ class Desk:
                  for name, value in headers.items()]  # fmt: skip
         return Delivery(source=event["source"], headers=pairs, body=event["body"])
 
-    async def list_unreadable(self, which: Which, *, limit: int) -> list[Row]:
+    async def list_unreadable(
+        self, since: timedelta | None, sort: Sort, *, limit: int
+    ) -> list[Row]:
         """List the newest events that nobody could read and nobody has replayed since."""
-        return await self._fetch("list_unreadable", which.since, which.ignored, limit)
+        return await self._fetch("list_unreadable", since, sort, limit)
 
     async def replay_event(
         self,

@@ -11,7 +11,7 @@ import asyncpg
 
 from reliq.domain.endpoint import FAILING_FOR, FAILURES_MIN, Endpoint, check_name, queue_of
 from reliq.domain.job import JobId
-from reliq.errors import KeyUnknown, RequestRefused, TemporaryError
+from reliq.errors import ConfigInvalid, KeyUnknown, RequestRefused, TemporaryError
 from reliq.ports import Held
 from reliq.postgres.failures import translated
 from reliq.postgres.queries import query
@@ -88,11 +88,12 @@ class PostgresEndpoints:
 
         Raises:
             ValueError: the name can be no endpoint's.
-            RequestRefused: there is one of that name, or there are no keys to seal its secret with.
+            RequestRefused: there is one of that name.
+            ConfigInvalid: there are no keys to seal its secret with.
 
         """
         limits = (queue_of(check_name(name)), RUNNING, OPENS_AFTER, OPEN_FOR)
-        if not await self._fetch("add_endpoint", name, url, self._sealed([secret]), *limits):
+        if not await self._fetch("add_endpoint", name, url, _sealed(self._keys, [secret]), *limits):
             raise RequestRefused(
                 f"there is an endpoint {name!r} already: `reliq endpoint list` shows it, "
                 f"`reliq endpoint remove {name}` removes it"
@@ -110,8 +111,10 @@ class PostgresEndpoints:
         Raises:
             RequestRefused: there is none of that name, or it was rotated less than a day ago and
                 would forget a secret that still signs.
+            ConfigInvalid: there are no keys to seal it with.
 
         """
+        keys = self._keys
         rows = await self._fetch("list_endpoints", name)
         if not rows:
             raise unknown(name)
@@ -121,7 +124,7 @@ class PostgresEndpoints:
                 f"the secret of {name!r} was changed less than a day ago, at {row['rotated_at']:%Y-%m-%d %H:%M} UTC, "
                 "and the one before still signs: wait, or drop that one at once with --force"
             )
-        sealed = self._sealed([secret, self._secrets(row)[0]])
+        sealed = _sealed(keys, [secret, self._secrets(row)[0]])
         if not await self._seal(row, sealed, rotated=True):
             raise RequestRefused(f"somebody else changed the secret of {name!r} at this moment")
 
@@ -165,17 +168,15 @@ class PostgresEndpoints:
     @property
     def _keys(self) -> Sealing:
         if self.sealing is None:
-            raise RequestRefused(
-                "RELIQ_ENCRYPTION_KEYS is missing: secrets of endpoints are stored sealed, or not at "
-                "all; see `Secrets, encrypted in the tables` in docs/queue.md"
+            missing = (
+                "RELIQ_ENCRYPTION_KEYS is missing: secrets of endpoints are stored sealed, or not"
             )
+            page = "see `Secrets, encrypted in the tables` in docs/queue.md"
+            raise ConfigInvalid([f"{missing} at all; {page}"])
         return self.sealing
 
     async def _seal(self, row: Row, sealed: str, *, rotated: bool) -> bool:
         return bool(await self._fetch("seal_endpoint", row["name"], row["sealed"], sealed, rotated))
-
-    def _sealed(self, secrets: Sequence[str]) -> str:
-        return self._keys.seal(json.dumps({FIELD: secrets}))
 
     def _secrets(self, row: Row) -> tuple[str, ...]:
         sealed = row["sealed"]
@@ -195,6 +196,10 @@ class PostgresEndpoints:
         with translated():
             rows = await self.pool.fetch(query(name).text, *arguments)
         return [dict(row) for row in rows]
+
+
+def _sealed(keys: Sealing, secrets: Sequence[str]) -> str:
+    return keys.seal(json.dumps({FIELD: secrets}))
 
 
 def unknown(name: str) -> RequestRefused:

@@ -162,8 +162,10 @@ class Conductor:
         return steps.are_on or not await self._stage.database.hold_still()
 
     async def _list_dead(self) -> None:
-        """Ask, as an operator does, what has died."""
-        code, said = await self._stage.operate("operator", "failed", "--json", "--limit", "1000")
+        """Ask, as an operator does, what has died, made anew since or not."""
+        code, said = await self._stage.operate(
+            "operator", "failed", "--all", "--json", "--limit", "1000"
+        )
         for dead in json.loads(said)["dead"] if code == 0 else ():
             self._recorder.record(
                 "driver", "dead-listed", job=dead["id"], reason=dead["reason"],

@@ -3,14 +3,16 @@
 -- `open` are dead letters that wait for a person: neither made anew nor ignored.
 -- `is not null` lets the index serve also where the planner reads all that were requeued.
 -- `workers` counts the connections on which workers listen.
+-- `due_paused` are due jobs of paused queues; of kinds that are paused no index knows.
 -- `alarms` are those that `watch` has told and that are on.
 -- Reads:   index jobs_ready, attempts_buried, jobs_requeued_from, events_unreadable, pauses_pkey, alarms_pkey, endpoints_pkey
 -- Returns: server_version text, due bigint, oldest_due interval, workers bigint,
 --          unreadable bigint, dead_last_day bigint, open_last_day bigint,
 --          open_alerts bigint, seqscan text, jit boolean, oldest_snapshot interval,
---          synchronous_commit text, paused text[], disabled text[], alarms text[]
+--          synchronous_commit text, paused text[], due_paused bigint, disabled text[], alarms text[]
 with due as (
-  select count(*) as n, min(j.run_at) as oldest
+  select count(*) as n, min(j.run_at) as oldest,
+         count(*) filter (where lane.queue in (select name from reliq.pauses where scope = 'queue')) as paused
   from reliq.lanes() as lane cross join lateral (
     select run_at from reliq.jobs
     where ready and queue = lane.queue and priority = lane.priority and run_at <= reliq.now()
@@ -41,6 +43,7 @@ select current_setting('server_version') as server_version,
         where backend_xmin is not null and pid <> pg_backend_pid()) as oldest_snapshot,
        current_setting('synchronous_commit') as synchronous_commit,
        array(select p.scope || ' ' || p.name from reliq.pauses p order by p.scope, p.name) as paused,
+       (select paused from due) as due_paused,
        array(select e.name || ' (' || e.disabled_why || ')' from reliq.endpoints e
              where e.disabled_why is not null order by e.name) as disabled,
        array(select a.text from reliq.alarms a where a.ended_at is null and a.told_at is not null

@@ -20,7 +20,7 @@ cross join lateral reliq.count_children(case r.state when 'running' then r.id en
 where r.id = $1
 union all
 select j.payload ->> 'report', case when j.state in ('queued', 'running') then 'running' else 'failed' end,
-       0, null, 0, 0, case when j.state in ('dead', 'cancelled') then 'its first job is ' || j.state end,
+       0, null, 0, 0, case when j.state in ('dead', 'cancelled') then format('its first job is %s: see `reliq show %s`', j.state, j.id) end,
        null, reliq.now()
 from reliq.jobs j
 where j.id = $1 and j.kind = 'report.request' and j.state <> 'succeeded';
