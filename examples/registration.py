@@ -18,6 +18,7 @@ RELIQ_DATABASE_URL, and both services' in MAIL_URL and CRM_URL:
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -112,13 +113,16 @@ def app(_: Settings) -> App:
     )
 
 
-async def main() -> None:
+async def main(database_url: str) -> None:
     """Register somebody."""
-    connection = await asyncpg.connect(os.environ["RELIQ_DATABASE_URL"])
+    connection = await asyncpg.connect(database_url)
     await connection.execute(MEMBERS)
     print(f"member {await register(connection, 'Ann')} is stored, and three jobs with it")
     await connection.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    if not (found := os.environ.get("RELIQ_DATABASE_URL")):
+        print("RELIQ_DATABASE_URL is missing: set it to the address of a Postgres", file=sys.stderr)
+        sys.exit(2)
+    asyncio.run(main(found))

@@ -12,20 +12,23 @@ app = App(
 A new automation is one source, one handler, or both; nothing registers itself by import.
 """
 
-import inspect
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import timedelta
-from typing import Final
+from types import NoneType
+from typing import Any, Final
 
+from reliq.domain import fields
 from reliq.domain.event import Delivery
-from reliq.domain.job import NewJob
+from reliq.domain.fields import Sort
+from reliq.domain.job import NewJob, check_name
 from reliq.domain.keep import Keep
 from reliq.domain.outcome import Outcome
 from reliq.domain.payload import PayloadModel, Upgrade, plain
 from reliq.domain.policy import DEFAULT, Policy
-from reliq.domain.retry import Retry
+from reliq.domain.retry import Retry, RetryPolicy, RetryTable
 from reliq.domain.signature import Scheme
 from reliq.domain.slots import Schedule, check_ids
 from reliq.errors import PermanentError, TemporaryError
@@ -40,6 +43,12 @@ The kind of job that the queue makes when a job dies; an App that handles it get
 
 Kinds that begin with it and a dot are its channels: when they die, no alert is made either.
 """
+
+BODY_BYTES_MAX: Final = 2**31 - 1
+
+_RUN: Final[tuple[Sort, ...]] = ("coroutine", "other")
+_SOURCE: Final = re.compile(r"(?!.*[-_]{2})[A-Za-z0-9][A-Za-z0-9._-]*")
+"""It is part of an address and, with _ for -, of a variable's name, where two of them end it."""
 
 Run = Callable[[Job], Awaitable[Outcome | None]] | Callable[[Job], Outcome | None]
 
@@ -68,6 +77,17 @@ class Handler:
     model: PayloadModel | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
+        function = getattr(self.run, "func", self.run)
+        name = getattr(function, "__qualname__", type(function).__name__)
+        where = f"Handler({name}): "
+        fields.check_called(f"{where}run", self.run, _RUN)
+        fields.check_type(f"{where}policy", self.policy, Policy)
+        fields.check_type(f"{where}retry", self.retry, RetryPolicy, RetryTable, NoneType)
+        fields.check_type(f"{where}isolated", self.isolated, bool)
+        if self.time_limit is not None:
+            fields.check_duration(f"{where}time_limit", self.time_limit)
+        if self.upgrade is not None:
+            fields.check_called(f"{where}upgrade", self.upgrade)
         object.__setattr__(self, "retry", self.retry or self.policy.retry)
         object.__setattr__(self, "time_limit", self.time_limit or self.policy.time_limit)
         if self.upgrade is not None and self.payload is None:
@@ -93,6 +113,27 @@ class Source:
     body_max: int | None = None
     headers_kept: frozenset[str] = frozenset()
 
+    def check(self, where: str) -> None:
+        """
+        Refuse what would make every delivery fail; `where` names the source.
+
+        Raises:
+            ValueError: naming the field, and no value that may be a secret.
+
+        """
+        if not isinstance(self.signature, Scheme):  # perhaps it is the secret itself
+            raise ValueError(f"{where}signature is no Hmac or Token, as Hmac(header=…)")  # noqa: TRY004
+        fields.check_called(f"{where}route", self.route, {"other", "generator"})
+        fields.check_called(f"{where}dedup_key", self.dedup_key)
+        if self.body_max is not None:
+            fields.check_whole(f"{where}body_max", self.body_max, 1, BODY_BYTES_MAX)
+        fields.check_texts(f"{where}headers_kept", self.headers_kept)
+
+
+_FIELDS: Final[Mapping[str, type]] = {
+    "sources": Source, "handlers": object, "keep": Keep, "schedules": Schedule, "close": object,
+}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class App:
@@ -115,19 +156,12 @@ class App:
     _handlers: dict[str, Handler] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        self._check_fields()
         known = {
             kind: found if isinstance(found, Handler) else Handler(found)
             for kind, found in self.handlers.items()
         }
         object.__setattr__(self, "_handlers", known)
-        for name, source in self.sources.items():
-            if not isinstance(source, Source):
-                raise TypeError(f"sources[{name!r}] is no Source: {source!r}")
-        for kind in self.handlers:
-            if not callable(run := self.handler(kind).run):
-                raise TypeError(f"handlers[{kind!r}] is neither a function nor a Handler: {run!r}")
-            if inspect.isgeneratorfunction(run) or inspect.isasyncgenfunction(run):
-                raise TypeError(f"handlers[{kind!r}] is a generator: nothing would run it")
         for schedule in self.schedules:
             if schedule.kind not in self.handlers:
                 raise ValueError(
@@ -136,15 +170,29 @@ class App:
                 )
             self.checked(NewJob(kind=schedule.kind, payload=schedule.payload))
         check_ids(self.schedules)
-        self._check_records()
 
-    def _check_records(self) -> None:
-        for kind, keep in self.keep.items():
-            if not isinstance(keep, Keep):
-                raise TypeError(f"keep[{kind!r}] is no Keep: {keep!r}")
-        secrets: object = self.secrets
-        if isinstance(secrets, str):  # would be a set of letters
-            raise TypeError(f"secrets is a set of names: write {{{secrets!r}}}")
+    def _check_fields(self) -> None:
+        for field_name, sort in _FIELDS.items():
+            given: Any = getattr(self, field_name)
+            by_name = field_name in {"sources", "handlers", "keep"}
+            sorts = (dict, Mapping) if by_name else (list, tuple)
+            fields.check_type(f"App: {field_name}", given, *sorts)
+            for name, value in given.items() if by_name else enumerate(given):
+                fields.check_type(f"App: a name in {field_name}", name, str if by_name else int)
+                fields.check_type(f"App: {field_name}[{name!r}]", value, sort)
+        for source_name, source in self.sources.items():
+            is_right = _SOURCE.fullmatch(source_name) is not None
+            wanted = "letters and digits, between them single -, _ or ."
+            fields.check_field("App: the name of a source", source_name, wanted, is_right=is_right)
+            source.check(f"sources[{source_name!r}]: ")
+        for kind, found in self.handlers.items():
+            check_name("App: the kind of a handler", kind)
+            if not isinstance(found, Handler):
+                fields.check_called(f"handlers[{kind!r}]", found, _RUN)
+        for number, close in enumerate(self.close):
+            fields.check_awaited(f"App: close[{number}]", close)
+        fields.check_texts("App: needs", self.needs)
+        fields.check_texts("App: secrets", self.secrets)  # a text would be a set of letters
 
     def handler(self, kind: str) -> Handler:
         """Look up the handler of a kind that is among `handlers`."""

@@ -23,6 +23,7 @@ EVENTS: Final = frozenset(
         # worker
         "worker.started", "worker.draining", "worker.stopped", "worker.grace_over",
         "attempt.ended", "attempt.abandoned", "attempt.raised_after_commit", "attempt.result_after_commit",
+        "attempt.no_outcome",
         "lease.lost", "leases.not_renewed", "jobs.handed_back", "job.reaped",
         "job.buried", "alert.died", "settle.delayed", "settle.refused", "suspect.isolated", "suspect.not_isolated", "kinds.unknown",
         "database.away", "database.back", "database.budget_spent", "wakeup.lost", "slot.enqueued", "rows.pruned",

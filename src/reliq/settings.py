@@ -9,7 +9,7 @@ named at once. No message holds the value of a secret.
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -25,9 +25,11 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
-from reliq.domain.duration import parse_duration
+from reliq.domain.duration import format_duration, parse_duration
+from reliq.domain.http import WEB_ADDRESS
 from reliq.domain.keep import Keep, Keeps
 from reliq.domain.lanes import read_queues
+from reliq.domain.policy import MAIL
 from reliq.domain.retry import RetryPolicy
 from reliq.domain.sealed import read_keys
 from reliq.domain.signature import check_secrets
@@ -43,7 +45,6 @@ _HOST: Final = r"(?:[\w.%~-]*|\[[0-9a-fA-F:.]+\])(?::\d+)?"
 _ADDRESS: Final = re.compile(
     rf"postgres(?:ql)?://(?:[^@/?#\s\[\]]*@)?{_HOST}(?:,{_HOST})*(?:/[^?#\s]*)?(?:\?[^#\s]*)?"
 )
-_WEB_ADDRESS: Final = re.compile(r"https?://[^\s/?#]+(?:[/?#]\S*)?")
 
 
 def _duration(value: object) -> object:
@@ -56,53 +57,48 @@ def _positive(value: timedelta) -> timedelta:
     return value
 
 
-def _address(value: SecretStr) -> SecretStr:
-    if not _ADDRESS.fullmatch(value.get_secret_value()):
-        raise ValueError(
-            "write it as postgresql://user:password@host:5432/database, "
-            "the characters / ? # @ [ of a password as %2F %3F %23 %40 %5B"
-        )
-    return value
+def _guard(secret: str) -> None:
+    check_secrets([secret.encode()])
 
 
-def _keys(value: SecretStr | None) -> SecretStr | None:
-    if value is not None:
-        read_keys(value.get_secret_value())
-    return value
+def _plain(value: object) -> str:
+    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
 
 
-def _mail_url(value: SecretStr | None) -> SecretStr | None:
-    if value is not None:
-        read_mail_url(value.get_secret_value())
-    return value
+def _read_by(read: Callable[[str], object]) -> AfterValidator:
+    """Take what this reads without a ValueError."""
+
+    def check(value: object) -> object:
+        read(_plain(value))
+        return value
+
+    return AfterValidator(check)
 
 
-def _web_address(value: SecretStr) -> SecretStr:
-    if not _WEB_ADDRESS.fullmatch(value.get_secret_value()):
-        raise ValueError("write it as https://host/path, or http://")
-    return value
+def _like(pattern: re.Pattern[str], how: str) -> AfterValidator:
+    """Take what is written like that, and say of everything else how to write it."""
+
+    def read(text: str) -> None:
+        if not pattern.fullmatch(text):
+            raise ValueError(f"write it as {how}")
+
+    return _read_by(read)
 
 
-def _guard(value: SecretStr | None) -> SecretStr | None:
-    if value is not None:
-        check_secrets([value.get_secret_value().encode()])
-    return value
-
-
-def _public(value: str | None) -> str | None:
-    if value is not None and not re.fullmatch(r"https?://[^\s?#]+", value):
-        raise ValueError("write it as https://hooks.example.com, without ? and #")
-    return value
-
-
-def _queues(value: str) -> str:
-    read_queues(value)
-    return value
-
+_TOKEN: Final = re.compile("[0-9]+:[A-Za-z0-9_-]+")
+_CHAT: Final = re.compile("-?[0-9]+|@[A-Za-z0-9_]+")
+_BASE: Final = re.compile(r"https?://[^\s?#]+")
+_HOW: Final = (
+    "postgresql://user:password@host:5432/database, "
+    "the characters / ? # @ [ of a password as %2F %3F %23 %40 %5B"
+)
 
 Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
-Address = Annotated[SecretStr, AfterValidator(_address)]
-WebAddress = Annotated[SecretStr, AfterValidator(_web_address)]
+Address = Annotated[SecretStr, _like(_ADDRESS, _HOW)]
+WebAddress = Annotated[SecretStr, _like(WEB_ADDRESS, "https://host/path, or http://")]
+BaseAddress = Annotated[str, _like(_BASE, "https://hooks.example.com, without ? and #")]
+BotToken = Annotated[SecretStr, _like(_TOKEN, "BotFather gave it: a number, a colon, letters")]
+Chat = Annotated[str, _like(_CHAT, "a number, -1001234567890, or as @channel")]
 
 
 class Settings(BaseSettings):
@@ -122,7 +118,7 @@ class Settings(BaseSettings):
         default_factory=dict, description="one per source: what its senders sign with"
     )
 
-    encryption_keys: Annotated[SecretStr | None, AfterValidator(_keys)] = Field(
+    encryption_keys: Annotated[SecretStr, _read_by(read_keys)] | None = Field(
         None, description="for secret fields of payloads, 2026b:<key>,2026a:<key>, newest first"
     )
 
@@ -134,7 +130,7 @@ class Settings(BaseSettings):
     )
 
     concurrency: int = Field(200, ge=1, le=10_000, description="jobs a worker runs at once")
-    queues: Annotated[str, AfterValidator(_queues)] = Field(
+    queues: Annotated[str, _read_by(read_queues)] = Field(
         "", description="what a worker claims of, as urgent,default,reports:20; empty: all"
     )
     transactions: int = Field(
@@ -158,10 +154,10 @@ class Settings(BaseSettings):
     retry_attempts: int = Field(8, ge=1, description="tries before a job is dead")
     retry_after_max: Duration = Field(timedelta(hours=24), description="an upstream may ask for")
 
-    telegram_token: SecretStr | None = Field(None, description="of the bot, from BotFather")
-    telegram_api: str = Field("https://api.telegram.org", description="its base address")
+    telegram_token: BotToken | None = Field(None, description="of the bot, from BotFather")
+    telegram_api: BaseAddress = Field("https://api.telegram.org", description="its base address")
     telegram_timeout: Duration = Field(timedelta(seconds=10), description="total, per call")
-    alert_chat_id: str | None = Field(
+    alert_chat_id: Chat | None = Field(
         None, description="the chat that alerts go to, where no RELIQ_ALERT_URL takes them"
     )
     alert_window: Duration = Field(timedelta(hours=1), description="one alert per error in it")
@@ -177,7 +173,7 @@ class Settings(BaseSettings):
     watch_ping_url: WebAddress | None = Field(
         None, description="an http(s) address that is called each minute while no alarm is on"
     )
-    site_forward_url: SecretStr | None = Field(
+    site_forward_url: WebAddress | None = Field(
         None, description="where the site's forms are posted on to; such addresses hold tokens"
     )
     webhook_timeout: Duration = Field(
@@ -188,7 +184,7 @@ class Settings(BaseSettings):
         description="on: endpoints may be http, at any port and address; for tests alone",
     )
 
-    mail_url: Annotated[SecretStr | None, AfterValidator(_mail_url)] = Field(
+    mail_url: Annotated[SecretStr, _read_by(read_mail_url)] | None = Field(
         None, description="hands mails in, smtp://user:password@host:587; unset: no mail.send here"
     )
     mail_from: str | None = Field(None, description="the sender, as Shop <shop@example.com>")
@@ -197,10 +193,10 @@ class Settings(BaseSettings):
     mail_unknown: Literal["repeat", "hold"] = Field(
         "repeat", description="a mail of which nobody knows whether it was sent; hold: ask a person"
     )
-    report_secret: Annotated[SecretStr | None, AfterValidator(_guard)] = Field(
+    report_secret: Annotated[SecretStr, _read_by(_guard)] | None = Field(
         None, description="what links to reports are signed with; unset: none is handed out"
     )
-    public_url: Annotated[str | None, AfterValidator(_public)] = Field(
+    public_url: BaseAddress | None = Field(
         None, description="the receiver's address for the world, as https://hooks.example.com"
     )
 
@@ -244,6 +240,8 @@ class Settings(BaseSettings):
             yield "RELIQ_REAP_EVERY must be shorter than two RELIQ_LEASEs"
         if self.retry_cap < self.retry_base:
             yield "RELIQ_RETRY_CAP must not be below RELIQ_RETRY_BASE"
+        if (most := MAIL.time_limit) is not None and self.mail_timeout >= most:
+            yield f"RELIQ_MAIL_TIMEOUT must be below {format_duration(most)}, which mail.send may run"
         if self.keep_keys <= self.keep_bodies:
             yield "RELIQ_KEEP_KEYS must exceed RELIQ_KEEP_BODIES: a replay must find its keys"
         if self.keep_effects <= max(self.keep_dead, self.keep_keys):
@@ -272,6 +270,14 @@ class Settings(BaseSettings):
             ignored=self.keep_ignored,
         )  # fmt: skip
         return Keeps(usual=usual, bodies=self.keep_bodies, effects=self.keep_effects, kinds=kinds)
+
+    def missing(self, *fields: str) -> list[str]:
+        """Say which of these settings are not given, and what they are."""
+        return [
+            f"{variable(field)} is missing: {type(self).model_fields[field].description}"
+            for field in fields
+            if getattr(self, field) is None
+        ]
 
     def secret(self, source: str) -> str | None:
         """Look up the secret of a source; dashes in its name are underscores in the environment."""

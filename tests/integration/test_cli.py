@@ -1109,6 +1109,75 @@ def test_an_app_that_does_not_load_is_a_problem_in_words(reliq, setting, code, a
     assert said.format(name) in " ".join(document["problems"])
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("app = App(handlers={'order': Handler(print, time_limit=5)})", "Handler(print): time_limit=5"),
+        ("app = App(sources={'a b': Source(signature=Hmac(header='x'), route=print)})",
+         "the name of a source='a b'"),
+        ("app = App(schedules=[Schedule(kind='x', when='daily')])", "schedule 'x': when='daily'"),
+        ("app = lambda s: Outgoing(http=print, url=s.alert_url, what='the ops URL')",
+         "Outgoing(what='the ops URL') has no url"),
+        ("app = App(handlers=alert.handlers({}))", "without a channel alerts count as sent"),
+        ("app = lambda s: App(handlers={'mail.send': mail.handler(s)})", "RELIQ_MAIL_URL is missing"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("command", ["worker", "serve", "doctor"])
+def test_an_app_that_cannot_work_starts_nothing_and_is_named(reliq, setting, command, code, said):
+    name = f"unfit_{abs(hash(code))}"
+    imports = (
+        "from reliq import *\nfrom reliq.automations import alert, mail\n"
+        "from reliq.automations.outgoing import Outgoing\n"
+    )
+    Path(f"{name}.py").write_text(imports + code)
+    setting(APP=f"{name}:app")
+
+    ended, *told = reliq(command)
+
+    assert ended == 2
+    assert said in " ".join("".join(told).split())
+
+
+def test_the_line_that_is_named_is_the_apps_and_not_one_of_python_or_a_library(reliq, setting):
+    Path("unlucky.py").write_text(
+        "import os, httpx\n\ndef app(s):\n    httpx.URL(7)\n\ndef lost(s):\n    os.environ['LOST']\n"
+    )
+    for name, line in (("app", 4), ("lost", 7)):
+        setting(APP=f"unlucky:{name}")
+
+        _, document, _ = examined(reliq)
+
+        assert f"unlucky.py, line {line})" in document["problems"][-1]
+
+
+def test_an_app_with_a_fault_of_grammar_is_named_by_its_own_line_alone(reliq, setting):
+    Path("garbled.py").write_text("app =\n")
+    setting(APP="garbled:app")
+
+    _, document, _ = examined(reliq)
+
+    assert document["problems"][-1].endswith("(garbled.py, line 1)")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("MAIL_URL", "mx.test"), ("ALERT_CHAT_ID", "xyz"), ("MAIL_URL", None)]
+)
+def test_what_is_wrong_is_not_missing_as_well(reliq, setting, name, value):
+    Path("needy.py").write_text(
+        "from reliq import App\nfrom reliq.automations import mail\n"
+        "def app(s):\n"
+        "    return App(handlers={'mail.send': mail.handler(s)}, needs=['alert_chat_id'])\n"
+    )
+    others = {"MAIL_URL": "smtp+plain://localhost:25", "ALERT_CHAT_ID": "1"}
+    setting(**{**others, name: value or ""}, MAIL_FROM="a@b.test", MAIL_TEMPLATES=".",
+            APP="needy:app")  # fmt: skip
+
+    _, document, _ = examined(reliq)
+
+    [problem] = [each for each in document["problems"] if f"RELIQ_{name}" in each]
+    assert (" is wrong: " in problem) == (value is not None)
+
+
 # -- reports ------------------------------------------------------------------------------
 
 

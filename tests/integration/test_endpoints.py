@@ -16,6 +16,7 @@ from reliq.domain.endpoint import Endpoint
 from reliq.domain.job import JobId
 from reliq.domain.signing import SECRET_BYTES, secret_of
 from reliq.errors import ConfigInvalid, RequestRefused, TemporaryError
+from reliq.ports import Held
 from reliq.postgres.desk import Desk
 from reliq.postgres.endpoints import PostgresEndpoints, sealing_of
 from tests.fixtures.partner import Partner, Reply, open_partner
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.anyio
 OLD_KEY, NEW_KEY = (Fernet.generate_key().decode() for _ in range(2))
 FIRST, SECOND, THIRD = (secret_of(bytes([n]) * SECRET_BYTES) for n in (1, 2, 3))
 DAY_S = 86_400.0
+WAITING = "select count(distinct pid) from pg_locks where not granted"
 
 
 SHOP = Endpoint(
@@ -180,6 +182,34 @@ async def test_five_days_of_nothing_but_failures_disable_with_one_alert(
     assert "`reliq endpoint enable shop`" in told["error"]
     assert (told["job_id"], told["kind"], told["attempt"]) == (job[0], "webhook.deliver", 1)
     assert await fail(9) is None
+    assert await pool.fetchval("select count(*) from reliq.jobs where kind = 'alert'") == 1
+
+
+async def test_two_deliveries_that_hear_at_one_moment_that_it_is_gone_make_one_alert(
+    pool, endpoints, open_queue
+):
+    await endpoints.add("shop", "https://shop.test/", FIRST)
+    async with pool.acquire() as connection:
+        await enqueue_many(connection, [delivery("shop", "order.paid", n) for n in range(2)])
+    claims = await open_queue(kinds=("webhook.deliver",)).claim_jobs(2)
+    said: list[str | None] = []
+
+    async def hear(job: Held) -> None:
+        said.append(await endpoints.undelivered(SHOP, job, gone="it answered 410"))
+
+    async with (
+        pool.acquire() as connection,
+        anyio.create_task_group() as tasks,
+        connection.transaction(),
+    ):
+        await connection.execute("select 1 from reliq.endpoints for update")
+        for claim in claims:
+            tasks.start_soon(hear, claim.held)
+        with anyio.fail_after(20):
+            while await connection.fetchval(WAITING) < 2:
+                await anyio.sleep(0.01)
+
+    assert sorted(said, key=str) == [None, "it answered 410"]
     assert await pool.fetchval("select count(*) from reliq.jobs where kind = 'alert'") == 1
 
 

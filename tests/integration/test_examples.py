@@ -168,6 +168,16 @@ async def test_an_order_or_a_member_is_there_with_its_jobs_or_not_at_all(
 
 
 @pytest.mark.parametrize("name", ["purchase", "registration"])
+async def test_an_example_without_a_database_says_in_one_line_what_to_set(name: str):
+    command = [sys.executable, str(ROOT / "examples" / f"{name}.py")]
+    program = await anyio.run_process(command, env={}, check=False)
+
+    [line] = program.stderr.decode().splitlines()
+    assert program.returncode == 2
+    assert line.startswith("RELIQ_DATABASE_URL is missing: ")
+
+
+@pytest.mark.parametrize("name", ["purchase", "registration"])
 async def test_an_example_is_a_program(pool: asyncpg.Pool, dsn: str, name: str):
     command = [sys.executable, str(ROOT / "examples" / f"{name}.py")]
     program = await anyio.run_process(command, env={"RELIQ_DATABASE_URL": dsn}, check=False)

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from reliq.automations import report as module
+from reliq.automations import sheet
 from reliq.automations.report import request
 from reliq.domain.job import Claim, JobId, Kind
 from reliq.domain.keep import Keep, Keeps
@@ -106,7 +107,7 @@ async def test_a_report_is_what_sql_says_whatever_its_chunks_and_parts(pool, wor
     assert lines == [[str(n), f"row {n}{'x' * 100}"] for n in range(1, 30_001)]
     parts = await pool.fetch("select chunk, rows, length(content) as n from reliq.report_parts")
     assert len(parts) > 1 + 7
-    assert max(part["n"] for part in parts) < module.PART_CHARACTERS + 200
+    assert max(part["n"] for part in parts) < sheet.PART_CHARACTERS + 200
     assert (await fetch(number, "/progress")).json() == {
         "state": "ready", "done": 7, "total": 7, "rows": 30_000,
     }  # fmt: skip
@@ -256,8 +257,12 @@ async def test_a_report_that_goes_on_without_a_chunk_has_failed_and_says_why(poo
 
 @pytest.mark.parametrize(
     ("name", "error"),
-    [("nothing", "this App has no report 'nothing': it has elsewhere, jobs, numbers"),
-     ("wrong", "a row has 1 cells, and the report 2 columns")],
+    [("nothing", "this App has no report 'nothing': it has bytes, elsewhere, jobs"),
+     ("short", "a row has 1 cells, and the report 2 columns"),
+     ("misnamed", "it lacks text, and has txt, more besides"),
+     ("text", "a row is a sequence of cells, or a dict by the names of the columns, not str"),
+     ("bytes", "not bytes"), ("set", "not set"), ("number", "not int"),
+     ("uncut", "split of the report uncut gives no list of dicts")],
 )  # fmt: skip
 async def test_a_report_that_cannot_be_made_says_why(pool, work, name, error):
     work()
@@ -268,9 +273,18 @@ async def test_a_report_that_cannot_be_made_says_why(pool, work, name, error):
 
     assert error in told
     found = await PostgresReports(pool).find(number)
+    is_dead = name in {"nothing", "uncut"}
     said = f"its first job is dead: see `reliq show {number}`"
-    expected = ("failed", said) if name == "nothing" else ("running", None)
+    expected = ("failed", said) if is_dead else ("running", None)
     assert (found.state, found.reason) == expected
+
+
+async def test_rows_of_names_are_taken_by_the_names_of_the_columns(pool, work, fetch):
+    work()
+    number = await asked(pool, "named")
+
+    await ended(pool, number)
+    assert (await fetch(number)).text == "n,text\r\n1,one\r\n"
 
 
 async def test_a_report_may_be_put_elsewhere(pool, work, fetch, tmp_path, monkeypatch):
@@ -310,7 +324,7 @@ async def test_a_chunk_that_runs_twice_is_written_once(
     await begun(one, rows=10)
     [first] = await one.claim_jobs(1)
     is_there, go_on = anyio.Event(), anyio.Event()
-    written = module.write_part
+    written = sheet.write_part
 
     async def slow(tx: Any, report_id: int, part: Any) -> bool:
         if has_written:
@@ -328,10 +342,10 @@ async def test_a_chunk_that_runs_twice_is_written_once(
             endings.append(error)
 
     async with anyio.create_task_group() as tasks:
-        monkeypatch.setattr(module, "write_part", slow)
+        monkeypatch.setattr(sheet, "write_part", slow)
         tasks.start_soon(run_first)
         await is_there.wait()
-        monkeypatch.setattr(module, "write_part", written)
+        monkeypatch.setattr(sheet, "write_part", written)
         await clock.forward(LEASE.total_seconds() + 1)
         await other.reap_jobs()
         [second] = await other.claim_jobs(1)

@@ -1,5 +1,6 @@
 """`reliq worker` as a process: handlers, signals, crashes, outages, time limits, schedules."""
 
+import json
 import signal
 
 import anyio
@@ -74,6 +75,25 @@ async def test_what_a_handler_answers_is_kept_and_never_costs_the_success(
     job = await seen.job(made.job_id)
     assert (job["state"], job["attempt"]) == ("succeeded", 1)
     assert job["result"] == (kept.replace("%d", str(made.job_id)) if kept else None)
+
+
+async def test_an_answer_that_is_no_outcome_costs_no_success_and_is_told_of_once_a_kind(
+    pool, seen: Seen, start: StartCommand
+):
+    kinds = ["odd", "odd", "isolated.odd", "isolated.odd"]
+    made = [await enqueue(pool, kind) for kind in kinds]
+    worker = start("worker")
+
+    await seen.at_rest()
+    jobs = [await seen.job(one.job_id) for one in made]
+    assert {(job["state"], job["attempt"], job["result"]) for job in jobs} == {
+        ("succeeded", 1, None)
+    }
+    await worker.logged("attempt.no_outcome")
+    lines = [json.loads(line) for line in worker.log.splitlines() if "no_outcome" in line]
+    assert [(line["level"], line["returned"]) for line in lines] == [("warning", "dict")] * 2
+    assert {line["kind"] for line in lines} == {"odd", "isolated.odd"}
+    assert all("Done(" in line["hint"] for line in lines)
 
 
 async def test_a_result_after_the_handlers_transaction_is_told_of_and_not_kept(

@@ -67,7 +67,7 @@ def test_the_default_app_is_made_of_settings_and_says_which_it_needs():
     assert isinstance(app, App)
     assert set(app.sources) == {"site", "telegram", "github"}
     assert set(app.handlers) == {
-        "site.form", "telegram.message", "github.event", "heartbeat", "alert", "watch", "webhook.deliver",
+        "site.form", "telegram.message", "github.event", "heartbeat", "watch", "webhook.deliver",
         *IN_TRANSACTIONS,
     }  # fmt: skip
     assert set(app.needs) == {"telegram_token", "alert_chat_id"}
@@ -81,8 +81,7 @@ def test_the_default_app_is_made_of_settings_and_says_which_it_needs():
     [
         ({"telegram_token": None, "alert_chat_id": None}, {"alert"}, set()),
         ({"alert_chat_id": None}, {"alert"}, set()),
-        ({"telegram_token": None}, {"alert", "alert.telegram", "alert.webhook"},
-         {"telegram_token", "alert_chat_id"}),
+        ({"telegram_token": None}, {"alert"}, {"telegram_token", "alert_chat_id"}),
         ({}, {"alert", "alert.telegram", "alert.webhook"}, {"telegram_token", "alert_chat_id"}),
     ],
 )  # fmt: skip

@@ -29,7 +29,7 @@ def test_a_claim_comes_through_as_it_is():
     "ending", [Done(), Done({"pages": 3}), Again(1.5 * SECOND), GiveUp("not worth it")]
 )
 def test_an_outcome_comes_through_as_it_is(ending):
-    assert heard(answer(ending)) == (ending, None)
+    assert heard(answer(ending)) == (ending, None, None)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_an_outcome_comes_through_as_it_is(ending):
     ],
 )
 def test_an_error_comes_through_with_its_name_its_words_and_what_is_decided_by(error, kind, facts):
-    ending, where = heard(answer(Raised(error), "shop.py:12 in pay"))
+    ending, where, _ = heard(answer(Raised(error), "shop.py:12 in pay"))
 
     assert isinstance(ending, Raised)
     assert isinstance(ending.error, kind)

@@ -31,9 +31,9 @@ def test_a_keep_is_a_length_of_time(age):
 
 
 def test_an_app_says_what_is_wrong_with_its_records():
-    with pytest.raises(TypeError, match=r"keep\['mail'\] is no Keep"):
+    with pytest.raises(ValueError, match=r"App: keep\['mail'\]=.*: use Keep"):
         App(keep={"mail": DAY})  # type: ignore[dict-item]
-    with pytest.raises(TypeError, match=r"write \{'iban'\}"):
+    with pytest.raises(ValueError, match="App: secrets='iban': use a collection of texts"):
         App(secrets="iban")  # type: ignore[arg-type]
 
 

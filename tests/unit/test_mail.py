@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from reliq import automations
 from reliq.app import Handler
+from reliq.automations import mail
 from reliq.automations.mail import Mail, Mailer
 from reliq.automations.templates import Templates
 from reliq.domain.outcome import Done, GiveUp
@@ -527,6 +528,22 @@ def test_what_is_missing_beside_the_server_is_named_and_nobody_handles_mails(tem
 
     assert {"mail_from", "mail_templates"} < set(app.needs)
     assert "mail.send" not in app.handlers
+
+
+@pytest.mark.parametrize(
+    ("told", "missing"),
+    [
+        ({"mail_url": None}, ["RELIQ_MAIL_URL"]),
+        ({"mail_from": None, "mail_templates": None}, ["RELIQ_MAIL_FROM", "RELIQ_MAIL_TEMPLATES"]),
+    ],
+)
+def test_an_app_of_ones_own_is_told_of_what_is_missing_and_of_nothing_else(
+    templates, told, missing
+):
+    with pytest.raises(ConfigInvalid) as raised:
+        mail.handler(settings(templates, **told))
+
+    assert [each.partition(" is missing: ")[0] for each in raised.value.problems] == missing
 
 
 @pytest.mark.parametrize("sender", ["shop", "a@b.cd, e@f.gh", "Shop <>", "shöp@example.com"])

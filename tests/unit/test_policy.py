@@ -58,11 +58,18 @@ def test_a_table_allows_one_attempt_more_than_it_has_pauses() -> None:
 
 @pytest.mark.parametrize(
     "pauses_and_jitter",
-    [((), 0.1), ((MINUTE, timedelta(0)), 0.1), ((MINUTE,), 1.0), ((MINUTE,), -0.1)],
+    [
+        ((), 0.1),
+        ((MINUTE, timedelta(0)), 0.1),
+        ((MINUTE,), 1.0),
+        ((MINUTE,), -0.1),
+        (MINUTE, 0.1),
+        ((60,), 0.1),
+    ],
 )
 def test_a_table_that_cannot_work_is_refused(pauses_and_jitter: Any) -> None:
     pauses, jitter = pauses_and_jitter
-    with pytest.raises(ValueError, match=r"a table of pauses|jitter is a share"):
+    with pytest.raises(ValueError, match=r"RetryTable: (a pause|pauses|jitter)=.*: use"):
         RetryTable(pauses, jitter=jitter)
 
 
@@ -84,10 +91,10 @@ def test_presets_differ_as_their_kinds_do() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [{"priority": 10}, {"priority": -1}, {"queue": ""}, {"queue": "q" * 201},
-     {"time_limit": timedelta(0)}],
+     {"time_limit": timedelta(0)}, {"time_limit": 5}, {"retry": 3}, {"queue": 7}, {"priority": "1"}],
 )  # fmt: skip
 def test_a_policy_that_cannot_work_is_refused(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=r"priority|queue|time limit"):
+    with pytest.raises(ValueError, match=r"Policy: (priority|queue|time_limit|retry)=.*: use"):
         Policy(**wrong)
 
 

@@ -11,7 +11,8 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from reliq.automations.report import Report, csv_lines, handlers, link
+from reliq.automations.report import Report, handlers, link
+from reliq.automations.sheet import csv_lines
 from reliq.domain.report import Part, Progress, expiry_of, report_link, report_signature
 from reliq.errors import ConfigInvalid, StoreError, StoreUnavailable
 from reliq.receiver.reports import report_routes
@@ -100,6 +101,48 @@ def test_rows_are_what_a_csv_reader_gives_back():
 def test_a_report_whose_name_is_no_file_name_is_refused(name):
     with pytest.raises(ValueError, match="named in letters"):
         handlers({name: Report(columns=(), split=None, rows=None)})
+
+
+async def chunks(_tx, _params):
+    return [{}]
+
+
+async def rows(_tx, _chunk):
+    yield ("a",)
+
+
+def generator(*_):
+    yield ("a",)
+
+
+def not_async(*_):
+    """Give nothing to wait for."""
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"columns": ()}, r"the report 'sales': columns=\(\): use one name or more"),
+        ({"columns": "ab"}, "columns='ab': use list or tuple"),
+        ({"columns": [1]}, r"columns=\[1\]: use a collection of texts"),
+        ({"split": not_async}, "the report 'sales': split=.*: use a coroutine function"),
+        ({"split": None}, "split=None"),
+        ({"rows": chunks}, "the report 'sales': rows=.*: use an async generator"),
+        ({"rows": generator}, "rows=.*: use an async generator"),
+        ({"rows": None}, "rows=None"),
+        ({"on_failure": "x"}, "the report 'sales': on_failure='x': use hold or continue"),
+        ({"put": not_async}, "the report 'sales': put=.*: use a coroutine function"),
+    ],
+)
+def test_a_report_that_cannot_work_is_refused_with_its_name(fields, said):
+    right = {"columns": ("a",), "split": chunks, "rows": rows}
+    handlers({"sales": Report(**right)})
+
+    with pytest.raises(ValueError, match=said):
+        handlers({"sales": Report(**right | fields)})
+
+    with pytest.raises(ValueError, match=r"the report 'sales'=.*: use Report"):
+        handlers({"sales": right})
 
 
 PARTS = (Part(0, 1, 0, "n\r\n"), Part(1, 1, 3, "1\r\n2\r\n3\r\n"))

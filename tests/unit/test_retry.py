@@ -76,12 +76,17 @@ def test_the_defaults_give_up_after_about_21_minutes() -> None:
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        ({"base": timedelta(0)}, "0 < base <= cap, not 0:00:00"),
-        ({"base": 2 * HOUR}, "not 2:00:00, 1:00:00"),
-        ({"jitter": 1}, "jitter is a share.*not 1"),
-        ({"jitter": -0.1}, "not -0.1"),
-        ({"jitter": nan}, "not nan"),
-        ({"attempts_max": 0}, "attempts_max counts from 1, not 0"),
+        ({"base": timedelta(0)}, "RetryPolicy: base=.*: use a timedelta above 0"),
+        ({"base": 2 * HOUR}, "base=2:00:00 is above cap=1:00:00"),
+        ({"cap": 60}, "RetryPolicy: cap=60: use a timedelta"),
+        ({"retry_after_max": None}, "retry_after_max=None: use a timedelta"),
+        ({"jitter": 1}, "jitter=1: use a share"),
+        ({"jitter": -0.1}, "jitter=-0.1"),
+        ({"jitter": nan}, "jitter=nan"),
+        ({"jitter": "0.1"}, "jitter='0.1'"),
+        ({"attempts_max": 0}, "attempts_max=0: use a whole number from 1"),
+        ({"attempts_max": 2.0}, "attempts_max=2.0"),
+        ({"attempts_max": True}, "attempts_max=True"),
     ],
 )
 def test_a_policy_that_cannot_work_is_refused_with_its_value(wrong, complaint: str) -> None:

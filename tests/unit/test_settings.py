@@ -49,6 +49,34 @@ def test_every_problem_is_named_at_once(given):
     ]
 
 
+@pytest.mark.parametrize(
+    ("variables", "problem"),
+    [
+        ({"TELEGRAM_API": "foo"}, "RELIQ_TELEGRAM_API=foo is wrong: write it as https://"),
+        ({"TELEGRAM_TOKEN": "abc"}, "RELIQ_TELEGRAM_TOKEN=… is wrong: write it as BotFather"),
+        ({"TELEGRAM_TOKEN": "1:a/b"}, "RELIQ_TELEGRAM_TOKEN=… is wrong"),
+        ({"ALERT_CHAT_ID": "xyz"}, "RELIQ_ALERT_CHAT_ID=xyz is wrong: write it as a number"),
+        ({"ALERT_CHAT_ID": "@"}, "RELIQ_ALERT_CHAT_ID=@ is wrong"),
+        ({"SITE_FORWARD_URL": "foo"}, "RELIQ_SITE_FORWARD_URL=… is wrong: write it as https://"),
+        ({"MAIL_TIMEOUT": "30s"}, "RELIQ_MAIL_TIMEOUT must be below 30s, which mail.send may run"),
+    ],
+)
+def test_what_is_no_setting_that_could_work_is_refused_in_words(given, variables, problem):
+    given(RELIQ_DATABASE_URL=DATABASE, **{f"RELIQ_{name}": it for name, it in variables.items()})
+
+    settings, problems = load()
+
+    assert settings is None
+    assert [each.startswith(problem) for each in problems] == [True]
+
+
+@pytest.mark.parametrize("chat", ["-1001234567890", "0", "@ops_channel"])
+def test_a_chat_is_a_number_or_a_channel(given, chat):
+    given(RELIQ_DATABASE_URL=DATABASE, RELIQ_ALERT_CHAT_ID=chat)
+
+    assert load()[0].alert_chat_id == chat
+
+
 def test_all_broken_relations_are_named(given):
     given(
         RELIQ_DATABASE_URL=DATABASE, RELIQ_LEASE="2s", RELIQ_POLL="2s", RELIQ_REAP_EVERY="4s",

@@ -130,6 +130,9 @@ def test_secrets_that_cannot_work_are_refused_without_being_shown() -> None:
     ("build", "complaint"),
     [
         (lambda: Hmac(header=""), "header=''"),
+        (lambda: Hmac(header=b"X"), "header=b'X'"),
+        (lambda: Hmac(header="X", prefix=1), "prefix=1"),
+        (lambda: Token(header=None), "header=None"),
         (lambda: Token(header="X Signature"), "header='X Signature'"),
         (lambda: Token(header="X-Sïgnature"), "write a header's name"),
         (lambda: Hmac(header="X", prefix="é="), "prefix='é='"),

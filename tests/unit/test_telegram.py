@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from reliq.automations.telegram import TEXT_MAX, Telegram, shortened
-from reliq.errors import PermanentError, TemporaryError
+from reliq.errors import ConfigInvalid, PermanentError, TemporaryError
 
 pytestmark = pytest.mark.anyio
 
@@ -164,7 +164,7 @@ async def test_no_answer_however_odd_brings_the_token_into_an_error(http, answer
 
 
 async def test_a_token_that_fits_into_no_address_is_not_shown_either(http):
-    with pytest.raises(TemporaryError) as raised:
+    with pytest.raises(ConfigInvalid) as raised:
         await bot(http, token=f"{TOKEN}\n").send_message(42, "pong")
 
     assert TOKEN not in "".join(traceback.format_exception(raised.value))

@@ -42,7 +42,9 @@ def app(settings: Settings) -> App:
     mails, needs = _mail(settings)
     channels: dict[str, alert.Channel] = {}
     if settings.alert_chat_id is not None or settings.alert_url is None:
-        channels["telegram"] = alert.by_telegram(bot)
+        needs += ("telegram_token", "alert_chat_id")
+        if not settings.missing(*needs[-2:]):  # else said with everything else that is missing
+            channels["telegram"] = alert.by_telegram(bot)
     if settings.alert_url is not None:
         url = settings.alert_url
         channels["webhook"] = alert.by_webhook(Outgoing(http=http, url=url, what="the alert URL"))
@@ -57,14 +59,14 @@ def app(settings: Settings) -> App:
             "telegram.message": telegram.handler(bot),
             "github.event": github.log_event,
             "heartbeat": heartbeat.beat,
-            **alert.handlers(channels),
+            **(alert.handlers(channels) if channels else {}),
             watch.KIND: watch.handler(settings, schedules, ping),
             **mails,
             **report.handlers(report.REPORTS),
             webhook.KIND: webhook.handler(settings),
         },
         schedules=schedules,
-        needs=(("telegram_token", "alert_chat_id") if "telegram" in channels else ()) + needs,
+        needs=needs,
         close=[close],
     )
 

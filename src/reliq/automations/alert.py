@@ -16,9 +16,11 @@ from reliq import enqueue
 from reliq.app import ALERT_KIND, Handler
 from reliq.automations.outgoing import Outgoing
 from reliq.automations.telegram import Telegram
-from reliq.domain.job import Payload
+from reliq.domain.fields import check_awaited
+from reliq.domain.job import Payload, check_name
 from reliq.domain.policy import Policy
 from reliq.domain.retry import RetryPolicy
+from reliq.errors import ConfigInvalid
 from reliq.job import Job
 
 Channel = Callable[[str, str], Awaitable[None]]
@@ -35,7 +37,18 @@ POLICY: Final = Policy(
 
 
 def handlers(channels: Mapping[str, Channel], policy: Policy = POLICY) -> dict[str, Handler]:
-    """Send by one channel, or share out among several, as kinds `alert.<name>`."""
+    """
+    Send by one channel, or share out among several, as kinds `alert.<name>`.
+
+    Raises:
+        ValueError: there is no channel, so nobody would be told, or one cannot work.
+
+    """
+    if not channels:
+        raise ValueError("alert.handlers({}): without a channel alerts count as sent: give one")
+    for name, channel in channels.items():
+        check_name("alert.handlers: the name of a channel", name)
+        check_awaited(f"alert.handlers: the channel {name!r}", channel)
     if len(channels) == 1:
         [channel] = channels.values()
         return {ALERT_KIND: Handler(partial(_send, channel), policy=policy)}
@@ -49,7 +62,16 @@ def handlers(channels: Mapping[str, Channel], policy: Policy = POLICY) -> dict[s
 
 
 def by_telegram(bot: Telegram) -> Channel:
-    """Send to the chat of the settings."""
+    """
+    Send to the chat of the settings.
+
+    Raises:
+        ConfigInvalid: they name no bot, or no chat.
+
+    """
+    given = {"TELEGRAM_TOKEN": bot.token.get_secret_value(), "ALERT_CHAT_ID": bot.alert_chat_id}
+    if missing := [name for name, value in given.items() if not value]:
+        raise ConfigInvalid([f"RELIQ_{name} is missing: alerts go by Telegram" for name in missing])
 
     async def send(text: str, key: str) -> None:
         await bot.send_message(bot.alert_chat_id, text, key=key)

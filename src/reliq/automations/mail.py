@@ -90,9 +90,7 @@ class Mailer:
         """
         url, sender, folder = settings.mail_url, settings.mail_from, settings.mail_templates
         if url is None or sender is None or folder is None:
-            raise ConfigInvalid(
-                ["mail needs RELIQ_MAIL_URL, RELIQ_MAIL_FROM and RELIQ_MAIL_TEMPLATES"]
-            )
+            raise ConfigInvalid(settings.missing("mail_url", "mail_from", "mail_templates"))
         check_packages()
         problems = []
         if (address := _address(sender)) is None:
@@ -199,7 +197,7 @@ def handler(settings: Settings) -> Handler:
     Send mails as the settings say.
 
     Raises:
-        ConfigInvalid: they do not say enough, or the extra `mail` is not installed.
+        ConfigInvalid: they lack something, each in a sentence, or the extra `mail` is not installed.
 
     """
     return Handler(Mailer.of(settings).send, policy=MAIL, payload=Mail)

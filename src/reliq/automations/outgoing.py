@@ -11,16 +11,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import quote, unquote, unquote_plus
 
 import anyio
 import httpx
 from pydantic import SecretStr
 
-from reliq.domain.http import check
+from reliq.domain.fields import check_called, check_duration
+from reliq.domain.http import WEB_ADDRESS, check
 from reliq.domain.text import storable
-from reliq.errors import TemporaryError
+from reliq.errors import ConfigInvalid, TemporaryError
 
 DEADLINE: Final = timedelta(seconds=10)
 
@@ -103,6 +104,25 @@ class Outgoing:
     url: SecretStr
     what: str
     deadline: timedelta = DEADLINE
+
+    def __post_init__(self) -> None:
+        """
+        Refuse what could be called at no time; no message quotes the address.
+
+        Raises:
+            ConfigInvalid: there is no address, or it is none.
+            ValueError: another field cannot work.
+
+        """
+        where, url = f"Outgoing(what={self.what!r})", cast("object", self.url)
+        if url is None:
+            raise ConfigInvalid([f"{where} has no url: set what it is taken from, or make none"])
+        if not isinstance(url, SecretStr):
+            raise ConfigInvalid([f"{where}: its url is no SecretStr, which keeps it out of logs"])
+        if not WEB_ADDRESS.fullmatch(url.get_secret_value()):
+            raise ConfigInvalid([f"{where}: its url is wrong: write it as https://host/path"])
+        check_called(f"{where}: http", self.http)
+        check_duration(f"{where}: deadline", self.deadline)
 
     async def post(self, body: Mapping[str, Any], *, key: str | None = None) -> None:
         """

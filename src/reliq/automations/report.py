@@ -14,21 +14,27 @@ chunk and not by the report.
 A team's own report is a `Report`, given to `handlers` beside or instead of `REPORTS`.
 """
 
-import csv
-import io
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import anyio
 import structlog
 
 from reliq.app import App, Handler
+from reliq.automations.sheet import Sheet, csv_lines
 from reliq.domain.family import OnFailure
+from reliq.domain.fields import (
+    check_awaited,
+    check_field,
+    check_texts,
+    check_type,
+    sort_of,
+)
 from reliq.domain.job import NewJob
 from reliq.domain.policy import REPORT
 from reliq.domain.report import Part, report_link
@@ -50,9 +56,6 @@ QUEUE: Final = "reports"
 
 POLICY: Final = replace(REPORT, queue=QUEUE)
 
-PART_CHARACTERS: Final = 256 * 1024
-"""Of one part, before its last row: what a worker and a receiver hold in memory of a report."""
-
 CHUNKS_MAX: Final = 10_000
 CHUNKS_AT_ONCE: Final = 4
 """Of a worker: each holds one of its connections for transactions, which others need, too."""
@@ -71,8 +74,8 @@ class Report:
     One sort of report.
 
     `split(tx, params)` says in which chunks it is made, each a small JSON object; `rows(tx, chunk)`
-    yields the rows of one, in their order, as `tx.cursor(…)` brings them. `tx` is an asyncpg
-    connection inside the job's transaction. Under "hold" a dead chunk holds the report until a
+    yields the rows of one, in their order, as `tx.cursor(…)` brings them: sequences, or mappings, which
+    are taken by the names of the columns. `tx` is an asyncpg connection inside the job's transaction. Under "hold" a dead chunk holds the report until a
     person has made it anew, under "continue" the report has failed. `put(number, lines)`, if there is
     one, takes the content elsewhere and answers its http address; it may be called again.
     """
@@ -111,12 +114,13 @@ def handlers(reports: Mapping[str, Report]) -> dict[str, Handler]:
     Make the three kinds' handlers, for reports by name.
 
     Raises:
-        ValueError: a name cannot be part of a file's name.
+        ValueError: a name cannot be part of a file's name, or a field of a report cannot work.
 
     """
-    for name in reports:
+    for name, report in reports.items():
         if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII):
             raise ValueError(f"a report is named in letters, digits, _ . and -, not {name!r}")
+        _check(f"the report {name!r}", report)
     room = anyio.CapacityLimiter(CHUNKS_AT_ONCE)
     return {
         "report.request": Handler(partial(begin, reports), policy=POLICY, payload=Wanted),
@@ -137,6 +141,22 @@ def reports_of(app: App) -> Mapping[str, Report] | None:
             return None
 
 
+def _check(where: str, report: Report) -> None:
+    check_type(where, report, Report)
+    check_type(f"{where}: columns", report.columns, list, tuple)
+    check_texts(f"{where}: columns", report.columns)
+    has_some = len(report.columns) > 0
+    check_field(f"{where}: columns", report.columns, "one name or more", is_right=has_some)
+    check_awaited(f"{where}: split", report.split)
+    is_rows = sort_of(report.rows) in {"async generator", "other"}
+    wanted = "an async generator (async def with yield)"
+    check_field(f"{where}: rows", report.rows, wanted, is_right=is_rows)
+    is_known = report.on_failure in get_args(OnFailure)
+    check_field(f"{where}: on_failure", report.on_failure, "hold or continue", is_right=is_known)
+    if report.put is not None:
+        check_awaited(f"{where}: put", report.put)
+
+
 def link(settings: Settings, report_id: int, expires_at: datetime) -> str:
     """
     Make the link to a report that is good until `expires_at`.
@@ -145,13 +165,8 @@ def link(settings: Settings, report_id: int, expires_at: datetime) -> str:
         ConfigInvalid: the settings lack the secret or the receiver's public address.
 
     """
-    missing = [
-        f"RELIQ_{name.upper()} is missing: {Settings.model_fields[name].description}"
-        for name in ("report_secret", "public_url")
-        if getattr(settings, name) is None
-    ]
     if settings.report_secret is None or settings.public_url is None:
-        raise ConfigInvalid(missing)
+        raise ConfigInvalid(settings.missing("report_secret", "public_url"))
     secret = settings.report_secret.get_secret_value().encode()
     return report_link(settings.public_url, secret, report_id, expires_at)
 
@@ -161,7 +176,9 @@ async def begin(reports: Mapping[str, Report], job: Job[Wanted]) -> None:
     name, params = job.data.report, job.data.params
     report, about = _known(reports, name), {"report": job.id, "name": name}
     async with job.transaction() as tx:
-        chunks = await report.split(tx, params)
+        chunks: object = await report.split(tx, params)
+        if not isinstance(chunks, list | tuple) or not all(isinstance(c, Mapping) for c in chunks):
+            raise PermanentError(f"split of the report {name} gives no list of dicts, one a chunk")
         await begin_report(tx, job.id, name, len(chunks))
         await write_part(tx, job.id, Part(0, 1, 0, csv_lines([report.columns])))
         children = [
@@ -178,7 +195,7 @@ async def make_chunk(reports: Mapping[str, Report], room: anyio.CapacityLimiter,
     wish = job.payload
     report = _known(reports, wish["name"])
     async with room, job.transaction() as tx:
-        sheet = _Sheet(tx, wish["report"], wish["chunk"], len(report.columns))
+        sheet = Sheet(tx, wish["report"], wish["chunk"], report.columns)
         async for row in report.rows(tx, wish["of"]):
             await sheet.add(row)
         written = await sheet.close()
@@ -194,69 +211,11 @@ async def finish(reports: Mapping[str, Report], job: Job) -> None:
             return
         if report.put is not None and ended["state"] == "ready":
             file = await report.put(report_id, _lines(tx, report_id))
-            if not file.startswith(("http://", "https://")):
+            if not str(file).startswith(("http://", "https://")):
                 raise PermanentError("a report was put to what is no http address")
             await place_report(tx, report_id, file)
         log.info("report.ended", job_id=job.id, report=report_id, **ended)
         job.set_result({"report": report_id, **ended})
-
-
-def csv_lines(rows: Iterable[Sequence[Any]]) -> str:
-    """Write rows as CSV (RFC 4180); None is an empty cell, a moment is ISO 8601."""
-    buffer = io.StringIO(newline="")
-    csv.writer(buffer).writerows([_cell(value) for value in row] for row in rows)
-    return buffer.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "true" if value else "false"
-        case date():  # a datetime is one
-            return value.isoformat()
-        case _:
-            return value
-
-
-class _Sheet:
-    """A chunk on its way into the table: rows become lines, and lines become parts."""
-
-    def __init__(self, tx: Any, report_id: int, chunk: int, width: int) -> None:
-        self._tx, self._report_id, self._chunk, self._width = tx, report_id, chunk, width
-        self._buffer = io.StringIO(newline="")
-        self._csv = csv.writer(self._buffer)
-        self._rows = self._parts = self._written = 0
-
-    async def add(self, row: Sequence[Any]) -> None:
-        """Add a row, and write a part when there is enough for one."""
-        if len(row) != self._width:
-            raise PermanentError(
-                f"a row has {len(row)} cells, and the report {self._width} columns"
-            )
-        self._csv.writerow([_cell(value) for value in row])
-        self._rows += 1
-        if self._buffer.tell() >= PART_CHARACTERS:
-            await self._write()
-
-    async def close(self) -> int:
-        """Write what is left, a chunk without rows too; answer how many rows it has."""
-        if self._rows or not self._parts:
-            await self._write()
-        return self._written
-
-    async def _write(self) -> None:
-        self._parts += 1
-        part = Part(self._chunk, self._parts, self._rows, self._buffer.getvalue())
-        if not await write_part(self._tx, self._report_id, part):
-            raise PermanentError(
-                f"report {self._report_id} has come to its end without this chunk: ask for it anew"
-            )
-        self._written += self._rows
-        self._rows = 0
-        self._buffer.seek(0)
-        self._buffer.truncate()
 
 
 async def _lines(tx: Any, report_id: int) -> AsyncIterator[str]:

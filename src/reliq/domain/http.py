@@ -35,6 +35,8 @@ _URL: Final = re.compile(
     r"""([a-z][a-z0-9+.-]{0,20}://)(?:[^\s/@]*@)?([^\s/?#"'<>]*)[^\s"'<>]*""", re.IGNORECASE
 )
 
+WEB_ADDRESS: Final = re.compile(r"https?://[^\s/?#]+(?:[/?#]\S*)?")
+
 
 class Response(Protocol):
     """What is read of an answer; `httpx.Response` fits. Header names may have any case."""

@@ -26,6 +26,7 @@ from functools import lru_cache
 from types import NoneType
 from typing import Any, Final, NamedTuple, NewType
 
+from reliq.domain.fields import check_field
 from reliq.domain.payload import Fields, plain
 from reliq.domain.sealed import Sealer
 from reliq.domain.text import storable, storable_json
@@ -120,6 +121,12 @@ _MADE_UP: Final = re.compile(r"event:[0-9]+:(.*)", re.DOTALL)
 def is_name(text: str, bytes_max: int = NAME_BYTES_MAX) -> bool:
     """Tell whether a text can name a kind, a queue or a group."""
     return storable(text) == text and 0 < len(text.encode()) <= bytes_max
+
+
+def check_name(where: str, name: object) -> None:
+    """Refuse, as a ValueError, what cannot name a kind or a queue."""
+    is_right = isinstance(name, str) and is_name(name)
+    check_field(where, name, f"1 to {NAME_BYTES_MAX} bytes of plain text", is_right=is_right)
 
 
 def check_job(job: object, sealing: Sealer | None = None) -> str:

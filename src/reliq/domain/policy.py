@@ -9,9 +9,11 @@ Handler(push_order, policy=replace(WEBHOOK, queue="crm"))
 
 from dataclasses import dataclass
 from datetime import timedelta
+from types import NoneType
 from typing import Final
 
-from reliq.domain.job import NAME_BYTES_MAX, PRIORITY_LAST, is_name
+from reliq.domain.fields import check_duration, check_type, check_whole
+from reliq.domain.job import PRIORITY_LAST, check_name
 from reliq.domain.retry import Retry, RetryPolicy, RetryTable
 
 
@@ -30,14 +32,13 @@ class Policy:
     priority: int | None = None
 
     def __post_init__(self) -> None:
-        if self.time_limit is not None and self.time_limit <= timedelta(0):
-            raise ValueError(f"a time limit is above 0, not {self.time_limit}")
-        if self.queue is not None and not is_name(self.queue):
-            raise ValueError(f"a queue is 1 to {NAME_BYTES_MAX} bytes of text, not {self.queue!r}")
-        if self.priority is not None and not 0 <= self.priority <= PRIORITY_LAST:
-            raise ValueError(
-                f"priority is 0 (first) to {PRIORITY_LAST} (last), not {self.priority}"
-            )
+        check_type("Policy: retry", self.retry, RetryPolicy, RetryTable, NoneType)
+        if self.time_limit is not None:
+            check_duration("Policy: time_limit", self.time_limit)
+        if self.queue is not None:
+            check_name("Policy: queue", self.queue)
+        if self.priority is not None:
+            check_whole("Policy: priority", self.priority, 0, PRIORITY_LAST)
 
 
 DEFAULT: Final = Policy()

@@ -10,6 +10,12 @@ out, at the cap too. With the defaults the seven pauses between eight attempts l
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from math import log2
+from typing import Final
+
+from reliq.domain.fields import check_duration, check_field, check_share, check_whole
+
+ATTEMPTS_MAX: Final = 2**31 - 1
+"""What the column holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +34,12 @@ class RetryPolicy:
     retry_after_max: timedelta = timedelta(hours=24)
 
     def __post_init__(self) -> None:
-        if self.base <= timedelta(0) or self.cap < self.base:
-            raise ValueError(f"a retry policy needs 0 < base <= cap, not {self.base}, {self.cap}")
-        if not 0 <= self.jitter < 1:
-            raise ValueError(f"jitter is a share in [0, 1), not {self.jitter}")
-        if self.attempts_max < 1:
-            raise ValueError(f"attempts_max counts from 1, not {self.attempts_max}")
+        for name in ("base", "cap", "retry_after_max"):
+            check_duration(f"RetryPolicy: {name}", getattr(self, name))
+        if self.cap < self.base:
+            raise ValueError(f"RetryPolicy: base={self.base} is above cap={self.cap}")
+        check_share("RetryPolicy: jitter", self.jitter)
+        check_whole("RetryPolicy: attempts_max", self.attempts_max, 1, ATTEMPTS_MAX)
 
     def delay(self, attempt: int, roll: float) -> timedelta:
         """
@@ -67,10 +73,13 @@ class RetryTable:
     retry_after_max: timedelta = timedelta(hours=24)
 
     def __post_init__(self) -> None:
-        if not self.pauses or min(self.pauses) <= timedelta(0):
-            raise ValueError(f"a table of pauses has one or more, each above 0, not {self.pauses}")
-        if not 0 <= self.jitter < 1:
-            raise ValueError(f"jitter is a share in [0, 1), not {self.jitter}")
+        pauses: object = self.pauses
+        is_table = isinstance(pauses, tuple | list) and len(pauses) > 0
+        check_field("RetryTable: pauses", pauses, "a tuple of one or more", is_right=is_table)
+        for pause in self.pauses:
+            check_duration("RetryTable: a pause", pause)
+        check_share("RetryTable: jitter", self.jitter)
+        check_duration("RetryTable: retry_after_max", self.retry_after_max)
 
     @property
     def attempts_max(self) -> int:

@@ -32,8 +32,8 @@ _ENCODINGS: Final[Mapping[str, Callable[[bytes], bytes]]] = {"hex": lambda mac: 
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
-def _check_header(name: str) -> None:
-    if not _HEADER_NAME.fullmatch(name):
+def _check_header(name: object) -> None:
+    if not (isinstance(name, str) and _HEADER_NAME.fullmatch(name)):
         raise ValueError(f"header={name!r}: write a header's name, as 'X-Signature'")
 
 
@@ -48,7 +48,7 @@ class Hmac:
 
     def __post_init__(self) -> None:
         _check_header(self.header)
-        if not self.prefix.isascii() or self.prefix != self.prefix.lstrip():
+        if not str(self.prefix).isascii() or self.prefix != str(self.prefix).lstrip():
             raise ValueError(f"prefix={self.prefix!r}: use ASCII without a leading space")
         if self.digest not in get_args(Digest):
             raise ValueError(f"digest={self.digest!r}: use one of {get_args(Digest)}")

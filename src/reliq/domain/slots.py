@@ -22,12 +22,13 @@ from which the schedule counts, or sets `missed="none"`.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, get_args
 
-from reliq.domain.job import NewJob, Payload
+from reliq.domain.fields import check_duration, check_field, check_type, check_whole
+from reliq.domain.job import NewJob, Payload, check_name
 from reliq.domain.text import storable_json
 from reliq.domain.when import Every, When
 
@@ -83,16 +84,24 @@ class Schedule:
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", self.id or self.kind)
         where = f"schedule {self.id!r}"
-        if not (self.kind and _ID.fullmatch(self.id) and self.id.isprintable()):
+        is_named = all(isinstance(name, str) for name in (self.kind, self.id))
+        if not (is_named and self.kind and _ID.fullmatch(self.id) and self.id.isprintable()):
             raise ValueError(
                 f"{where} of kind {self.kind!r}: name both, "
                 "in at most 200 printable characters without spaces and '@'"
             )
-        if self.priority is not None and not 0 <= self.priority <= PRIORITY_LAST:
-            raise ValueError(f"{where}: priority={self.priority}: use 0 (first) to 9 (last)")
+        is_rule = all(callable(getattr(self.when, name, None)) for name in ("between", "most"))
+        is_rule = is_rule and not isinstance(self.when, type)
+        check_field(f"{where}: when", self.when, "Every, Daily or Cron", is_right=is_rule)
+        if self.queue is not None:
+            check_name(f"{where}: queue", self.queue)
+        if self.priority is not None:
+            check_whole(f"{where}: priority", self.priority, 0, PRIORITY_LAST)
+        check_type(f"{where}: payload", self.payload, dict, Mapping)
+        check_duration(f"{where}: age_max", self.age_max)
         if self.missed not in get_args(Missed):
             raise ValueError(f"{where}: missed={self.missed!r}: use one of 'latest', 'all', 'none'")
-        if not timedelta(0) < self.age_max <= AGE_MAX_MAX:
+        if self.age_max > AGE_MAX_MAX:
             raise ValueError(
                 f"{where}: age_max={self.age_max}: use more than 0 and at most {AGE_MAX_MAX}, "
                 "because an older slot's key may be forgotten and the slot would run again"

@@ -8,6 +8,7 @@ U+FFFD, the replacement character.
 
 import json
 import re
+from pathlib import Path
 from typing import Any, Final
 
 from reliq.domain.redact import scrub
@@ -17,6 +18,9 @@ TEXT_MAX: Final = 4_000
 
 CLASS_MAX: Final = 200
 """Characters of the name of an error's class."""
+
+_PYTHONS: Final = re.compile(r"[/\\]python3\.\d+[/\\](?!site-packages)|\.pyx$|^<")
+_OURS: Final = str(Path(__file__).parents[1])
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _UNSTORABLE_JSON = re.compile("[\ud800-\udfff]|\\\\u0000")
@@ -54,6 +58,17 @@ def error_class(error: BaseException) -> str:
     is_own = kind.__module__ in {"builtins", "reliq.errors"}
     name = kind.__qualname__ if is_own else f"{kind.__module__}.{kind.__qualname__}"
     return storable(name[:CLASS_MAX])
+
+
+def is_own(filename: str) -> bool:
+    """Tell a file of a team's from what is installed, from Python's, and from ours."""
+    is_installed = "site-packages" in filename or filename.startswith(_OURS)
+    return not is_installed and not is_pythons(filename)
+
+
+def is_pythons(filename: str) -> bool:
+    """Tell a file of the standard library, or one that was compiled, from all others."""
+    return _PYTHONS.search(filename) is not None
 
 
 def result_json(result: Any) -> str:

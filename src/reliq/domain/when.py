@@ -80,7 +80,7 @@ class Daily:
     zone: str
 
     def __post_init__(self) -> None:
-        if not _TIME_OF_DAY.fullmatch(self.at):
+        if not _TIME_OF_DAY.fullmatch(str(self.at)):
             raise ValueError(f"at={self.at!r}: write hour and minute as in '09:00' or '23:30'")
         _zone(self.zone)
 
@@ -112,7 +112,7 @@ class Cron:
     zone: str
 
     def __post_init__(self) -> None:
-        if len(self.expression.split()) != 5:  # noqa: PLR2004
+        if len(str(self.expression).split()) != 5:  # noqa: PLR2004
             raise ValueError(
                 f"cron expression {self.expression!r}: write five fields: "
                 "minute, hour, day of month, month, day of week"

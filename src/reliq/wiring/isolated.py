@@ -35,10 +35,10 @@ def main() -> Never:
         signal.signal(signum, lambda *_: None)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends us also where no other thread may run
     signal.setitimer(signal.ITIMER_REAL, limit_s)
-    ending, place = _run(claim)
+    ending, place, no_outcome = _run(claim)
     sys.stdout.flush()
     if os.getpid() == ours:  # and not one that the handler forked, and that came back here
-        answers.write(answer(ending, place))
+        answers.write(answer(ending, place, no_outcome))
         answers.flush()
     os._exit(0)
 
@@ -56,7 +56,7 @@ def _end_with_the_worker(lifeline: BinaryIO) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _run(claim: Claim) -> tuple[Ending, str | None]:
+def _run(claim: Claim) -> tuple[Ending, str | None, str | None]:
     try:
         settings = loaded()
         logs.configure(settings.log)
@@ -68,12 +68,14 @@ def _run(claim: Claim) -> tuple[Ending, str | None]:
                 ]
             )
         handler = app.handler(claim.kind)
-        said = handler.run(Job.of(claim, _no_transaction, _no_once, handler.model))
+        said: object = handler.run(Job.of(claim, _no_transaction, _no_once, handler.model))
         if inspect.isawaitable(said):
             said = anyio.run(_awaited, said)
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an ending
-        return Raised(cause(error)), where(error)
-    return said if isinstance(said, Done | Again | GiveUp) else Done(), None
+        return Raised(cause(error)), where(error), None
+    if isinstance(said, Done | Again | GiveUp):
+        return said, None, None
+    return Done(), None, None if said is None else type(said).__name__
 
 
 async def _awaited(said: Awaitable[Outcome | None]) -> Outcome | None:

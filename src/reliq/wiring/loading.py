@@ -2,9 +2,10 @@
 
 import difflib
 import importlib
+import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from reliq.app import App
 from reliq.domain.duration import format_duration
 from reliq.domain.redact import scrub
 from reliq.domain.signature import check_secrets
+from reliq.domain.text import is_own, is_pythons
 from reliq.errors import ConfigInvalid
 from reliq.sealing import Sealing
 from reliq.settings import ENV_FILE, PREFIX, Settings, load, read
@@ -60,9 +62,12 @@ def examined(
         try:
             app = load_app(best)
         except ConfigInvalid as error:
-            found += error.problems
+            more: Sequence[str] = error.problems
         else:
-            found += problems(best, app)
+            more = problems(best, app)
+        # What is wrong is missing in the second best, which is no second problem.
+        told = {re.split("[= ]", problem)[0] for problem in found}
+        found += [each for each in more if each.partition(" is missing")[0] not in told]
     return settings, second_best, app, list(dict.fromkeys(found))
 
 
@@ -117,10 +122,22 @@ def _in_words(where: str, what: str) -> Iterator[None]:
     except ConfigInvalid:
         raise
     except Exception as error:
-        [*_, last] = traceback.extract_tb(error.__traceback__)
         said = scrub(f"{type(error).__name__}: {error}")
-        place = f"{last.filename}, line {last.lineno}"
-        raise ConfigInvalid([f"{where} does not load: {what} raised {said} ({place})"]) from error
+        problem = f"{where} does not load: {what} raised {said}{_place(error)}"
+        raise ConfigInvalid([problem]) from error
+
+
+def _place(error: Exception) -> str:
+    """Name the App's last line; of an App that is installed, or ours, the last that is no Python's."""
+    lines = [
+        line
+        for line in traceback.extract_tb(error.__traceback__)
+        if not is_pythons(line.filename) and line.filename != __file__
+    ]
+    if not lines:
+        return ""
+    last = [*lines, *(line for line in lines if is_own(line.filename))][-1]
+    return f" ({last.filename}, line {last.lineno})"
 
 
 def problems(settings: Settings, app: App) -> list[str]:
@@ -177,10 +194,10 @@ def _need_problems(settings: Settings, app: App) -> list[str]:
     for need in app.needs:
         field = need.removeprefix(PREFIX).lower()
         variable = f"{PREFIX}{field.upper()}"
-        if (about := Settings.model_fields.get(field)) is None:
+        if field not in Settings.model_fields:
             found.append(f"{PREFIX}APP={settings.app} needs {variable}, which is no setting")
-        elif getattr(settings, field) is None:
-            found.append(f"{variable} is missing: {about.description}")
+        else:
+            found += settings.missing(field)
     return found
 
 

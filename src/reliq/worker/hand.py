@@ -68,6 +68,8 @@ class Attempt:
     ended_at_s: float | None = None
     where: str | None = None
     """The line of the handler that raised, as `shop.py:12 in send_receipt`."""
+    no_outcome: str | None = None
+    """The type of what the handler returned, where that is no Outcome."""
     thread_ended: anyio.Event | None = None
     """Set when the thread of a plain function has really ended, also after it was abandoned."""
 

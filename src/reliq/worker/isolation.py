@@ -57,7 +57,7 @@ async def run_isolated(command: Sequence[str], attempt: Attempt, limit: timedelt
                 if pipe is not None:
                     await pipe.aclose()
     if line is not None:
-        ending, attempt.where = heard(line)
+        ending, attempt.where, attempt.no_outcome = heard(line)
         return ending
     is_over = anyio.current_time() - began_s >= limit.total_seconds()
     if process.returncode == -signal.SIGALRM and is_over:  # our alarm, while our loop was blocked
@@ -110,9 +110,9 @@ def ordered(line: bytes) -> tuple[Claim, float]:
     return Claim(**{**plain, "waited": timedelta(seconds=plain["waited"])}), limit_s
 
 
-def answer(ending: Ending, where: str | None = None) -> bytes:
+def answer(ending: Ending, where: str | None = None, no_outcome: str | None = None) -> bytes:
     """Write an ending as the line that a process answers with: plain words, no objects."""
-    said: dict[str, Any] = {"where": where}
+    said: dict[str, Any] = {"where": where, "no_outcome": no_outcome}
     match ending:
         case Done(result) if result is not None:
             said["result"] = json.loads(result_json(result))
@@ -132,8 +132,8 @@ def answer(ending: Ending, where: str | None = None) -> bytes:
     return json.dumps(said).encode() + b"\n"
 
 
-def heard(line: bytes) -> tuple[Ending, str | None]:
-    """Read what `answer` wrote: the ending, and the line of the handler that raised."""
+def heard(line: bytes) -> tuple[Ending, str | None, str | None]:
+    """Read what `answer` wrote: the ending, the line that raised, what was no outcome."""
     said = json.loads(line)
     ending: Ending = Done()
     match said:
@@ -147,7 +147,7 @@ def heard(line: bytes) -> tuple[Ending, str | None]:
             ending = Raised(_error(text, said))
         case _:
             pass
-    return ending, said["where"]
+    return ending, said["where"], said["no_outcome"]
 
 
 def _error(text: str, said: Mapping[str, Any]) -> Exception:

@@ -58,6 +58,13 @@ def result_after_commit(attempt: Attempt) -> None:
     log.warning("attempt.result_after_commit", job_id=job_id, fence=fence)
 
 
+def returned_no_outcome(attempt: Attempt) -> None:
+    """Tell of an answer that nobody keeps: its work is done, and its result was not said."""
+    claim, what = attempt.claim, attempt.no_outcome
+    log.warning("attempt.no_outcome", job_id=claim.job_id, kind=claim.kind, returned=what,
+                hint="return None, or Done({…}) with a result")  # fmt: skip
+
+
 def raised_after_commit(attempt: Attempt, error: str) -> None:
     """Tell of a handler that failed after its transaction had settled its job."""
     job_id, fence = attempt.claim.held

@@ -7,14 +7,13 @@ endings; only a lost lease is none, because nothing may be written about it.
 
 import asyncio
 import inspect
-import re
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any, Final, NamedTuple, cast
 
 import anyio
@@ -22,6 +21,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 
 from reliq.app import App, Run
+from reliq.domain.fields import is_coroutine
 from reliq.domain.outcome import (
     Again,
     Cancelled,
@@ -37,7 +37,7 @@ from reliq.domain.outcome import (
 from reliq.domain.payload import PayloadModel
 from reliq.domain.redact import hide
 from reliq.domain.sealed import MARK
-from reliq.domain.text import error_text
+from reliq.domain.text import error_text, is_own
 from reliq.errors import LeaseLost
 from reliq.job import Job
 from reliq.ports import Queue, Stores
@@ -45,12 +45,12 @@ from reliq.sealing import Sealing, opened
 from reliq.worker import effects
 from reliq.worker.hand import Attempt, Cut, now_s
 from reliq.worker.isolation import CHILD, run_isolated
-from reliq.worker.lines import attempts_ended, raised_after_commit, result_after_commit
-
-_LIBRARY: Final = re.compile(
-    rf"site-packages|[/\\\\]python3\.\d+[/\\\\]|\.pyx$|^<|^{re.escape(str(Path(__file__).parents[1]))}"
+from reliq.worker.lines import (
+    attempts_ended,
+    raised_after_commit,
+    result_after_commit,
+    returned_no_outcome,
 )
-"""Files that are no handler's: installed, the standard library's, compiled, or our own."""
 
 _DONE: Final = Done()
 
@@ -88,6 +88,8 @@ class Runner:
     """The command that runs an isolated handler."""
     _known: dict[str, "Known"] = field(default_factory=dict)
     """What it takes longer to find out than to run a small job."""
+    _odd: set[str] = field(default_factory=set)
+    """Kinds whose answers are no outcomes: it is said once."""
 
     async def run(self, attempt: Attempt) -> Ending | None:
         """
@@ -104,6 +106,9 @@ class Runner:
             if attempt.cut is None:
                 ending = await self._ending(known, attempt)
         attempt.ended_at_s = now_s()
+        if attempt.no_outcome is not None and attempt.claim.kind not in self._odd:
+            self._odd.add(attempt.claim.kind)
+            returned_no_outcome(attempt)
         if isinstance(ending, Raised):
             attempt.where = attempt.where or where(ending.error)
         if attempt.is_settled:
@@ -123,7 +128,7 @@ class Runner:
     def _learn(self, kind: str) -> "Known":
         handler = self.app.handler(kind)
         limit = handler.time_limit or self.time_limit
-        is_async, limit_s = _is_async(handler.run), limit.total_seconds()
+        is_async, limit_s = is_coroutine(handler.run), limit.total_seconds()
         known = Known(handler.run, is_async, handler.isolated, limit, limit_s, handler.model)
         self._known[kind] = known
         return known
@@ -150,7 +155,12 @@ class Runner:
             return Raised(error)  # the handler raised it by itself
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an ending
             return Raised(error)
-        return answer if isinstance(answer, Outcome) else _DONE
+        if isinstance(answer, Outcome):
+            return answer
+        odd: object = answer
+        if odd is not None:
+            attempt.no_outcome = type(odd).__name__
+        return _DONE
 
     async def _in_thread(self, run: Run, job: Job, attempt: Attempt) -> Answer:
         """Run a plain function in a thread, which a time limit can only abandon."""
@@ -206,15 +216,8 @@ def where(error: BaseException) -> str | None:
     An error of a library is raised deep inside it; what a person looks for is the call.
     """
     frames = list(traceback.walk_tb(error.__traceback__))
-    own = [frame for frame in frames if not _LIBRARY.search(frame[0].f_code.co_filename)]
+    own = [frame for frame in frames if is_own(frame[0].f_code.co_filename)]
     if not (found := own or frames):
         return None
     frame, line = found[-1]
     return f"{PurePath(frame.f_code.co_filename).name}:{line} in {frame.f_code.co_name}"
-
-
-def _is_async(run: Run) -> bool:
-    """Tell whether it is a coroutine function, or an object that is called like one."""
-    return inspect.iscoroutinefunction(inspect.unwrap(run)) or inspect.iscoroutinefunction(
-        getattr(run, "__call__", None)  # noqa: B004 - asked of instances, not of functions
-    )
