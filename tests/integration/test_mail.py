@@ -14,6 +14,7 @@ import pytest
 from reliq.app import App, Handler
 from reliq.automations.mail import KIND, Mail, handler
 from reliq.domain.retry import RetryPolicy
+from reliq.postgres.desk import Desk
 from reliq.postgres.enqueue import enqueue
 from reliq.settings import Settings
 from tests.fixtures.mailbox import DROP, Mailbox, open_mailbox
@@ -37,6 +38,7 @@ def work(pool: asyncpg.Pool, open_queue: OpenQueue, tmp_path: Path) -> Work:
     async def run(
         box: Mailbox, *, workers: int = 1, unknown: str = "repeat",
         template: str = "Subject: Order {{ order }}\n\nThank you.\n",
+        time_limit: timedelta = timedelta(seconds=30),
     ) -> None:  # fmt: skip
         (tmp_path / "receipt.txt").write_text(template)
         settings = Settings(
@@ -44,7 +46,8 @@ def work(pool: asyncpg.Pool, open_queue: OpenQueue, tmp_path: Path) -> Work:
             mail_url=f"smtp+plain://127.0.0.1:{box.port}", mail_from="shop@example.com",
             mail_templates=tmp_path, mail_unknown=unknown,
         )  # fmt: skip
-        app = App(handlers={KIND: Handler(handler(settings).run, retry=SOON, payload=Mail)})
+        mails = Handler(handler(settings).run, SOON, time_limit, payload=Mail)
+        app = App(handlers={KIND: mails})
         several = [
             new_worker(open_queue(f"w{n}", kinds=(KIND,)), app) for n in range(1, workers + 1)
         ]
@@ -114,6 +117,36 @@ async def test_a_mail_that_is_held_is_sent_by_the_words_of_its_dead_letter(pool,
     assert [job["state"] for job in await jobs(pool)] == ["dead", "succeeded"]
     assert len(box.seen) == 2
     assert len(set(box.ids)) == 1
+
+
+async def test_one_word_of_a_person_sends_one_copy_whoever_dies_over_it(pool, work: Work):
+    async def say_the_word() -> None:
+        said = (await jobs(pool))[-1]["last_error"]
+        await pool.execute(said[said.index("select reliq.enqueue") :])
+
+    await enqueue(pool, KIND, RECEIPT)
+    async with open_mailbox(Mailbox(data=[DROP])) as box:
+        await work(box, unknown="hold")
+        await say_the_word()
+        box.hangs = True
+        await work(box, unknown="hold", time_limit=timedelta(seconds=0.3))
+        assert len(box.seen) == 2, "the next attempt finds that the word was used"
+        box.hangs = False
+
+        letter = (await jobs(pool))[-1]["id"]
+        await Desk(pool).requeue_job(letter, by="ada", reason="x", even_ignored=False)
+        await work(box, unknown="hold")
+        assert len(box.seen) == 2, "to retry is no word"
+
+        await say_the_word()
+        await work(box, unknown="hold")
+
+    ended = [(job["dead_reason"], job["attempt"]) for job in await jobs(pool)]
+    assert ended == [("gave_up", 2), ("gave_up", 2), ("gave_up", 1), (None, 1)]
+    assert len(box.seen) == 3
+    assert len(set(box.ids)) == 1
+    effects = [(effect["key"], effect["done_at"] is not None) for effect in await ledger(pool)]
+    assert sorted(done for key, done in effects if ":repeat:" in key) == [False, True]
 
 
 async def test_a_text_that_is_refused_for_now_is_new_to_the_next_attempt(pool, work: Work):

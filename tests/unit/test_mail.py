@@ -262,6 +262,32 @@ async def test_an_unknown_mail_is_held_for_a_person_where_that_is_wished(send):
 @asynccontextmanager
 async def silent():
     """A server that takes connections and greets nobody."""
+async def test_a_word_to_repeat_is_given_back_when_the_text_is_refused(send):
+    ledger = Ledger({"mail:7:receipt:paid": ("unknown", None)})
+    asked = {"mail_unknown": "hold", "mail": {"repeat": True}}
+    async with open_mailbox(Mailbox(data=["451 full", "554 spam", "250 OK"])) as box:
+        with capture_logs():
+            for refusal in (TemporaryError, PermanentError):
+                with pytest.raises(refusal):
+                    await send(box, ledger, **asked)
+                assert ledger == {"mail:7:receipt:paid": ("unknown", None)}
+            await send(box, ledger, **asked)
+
+    assert len(box.seen) == 3
+    assert {key: found for key, (found, _) in ledger.items()} == {
+        "mail:7:receipt:paid": "done", "mail:7:receipt:paid:repeat:k": "done"
+    }  # fmt: skip
+
+
+async def test_a_word_to_repeat_that_was_used_holds_no_mail_that_is_new(send):
+    ledger = Ledger({"mail:7:receipt:paid:repeat:k": ("unknown", None)})
+    async with open_mailbox(Mailbox()) as box:
+        outcome = await send(box, ledger, mail_unknown="hold", mail={"repeat": True})
+
+    assert isinstance(outcome, Done)
+    assert len(box.seen) == 1
+
+
 
     async def hang(stream):
         async with stream:

@@ -52,7 +52,7 @@ class Mail:
     One mail to one person: `user`, `template` and `event` say which, and are its key.
 
     `data` are the values of the template, which also sees `to`, `user` and `event`. `repeat` is a
-    person's word to send a mail that was held, although it may have been sent.
+    person's word to send a mail that was held, although it may have been sent: one copy.
     """
 
     to: str
@@ -130,15 +130,29 @@ class Mailer:
                 return Done(effect.result)
             message_id = str(message["Message-ID"])
             if effect.is_unknown:
-                if self.unknown == "hold" and not mail.repeat:
+                if self.unknown == "hold" and word is None:
                     return GiveUp(held(job.id, message_id))
                 log.warning("mail.repeated", job_id=job.id, message_id=message_id)
             fate = await session.hand_over(content)
-            return await self._note(job, effect, fate, message_id, text)
+            return await self._note(job, effect, fate, message_id, text, word=word)
+
+    async def _word(self, job: Job[Mail]) -> Effect | None:
+        """
+        Take a person's word to send a held mail, if there is one that was not used.
+
+        It is an effect of its own, of this job and of those made of its dead letter: whoever dies
+        between the text and its answer, the word is good for one copy.
+        """
+        if self.unknown != "hold" or not job.data.repeat:
+            return None
+        word = await job.once(f"{job.data.key}:repeat:{job.key}")
+        return word if word.is_new else None
 
     async def _note(
-        self, job: Job[Mail], effect: Effect, fate: Fate, message_id: str, text: Text
-    ) -> Outcome:
+            word = await self._word(job)
+        self, job: Job[Mail], effect: Effect, fate: Fate, message_id: str, text: Text, *,
+        word: Effect | None,
+    ) -> Outcome:  # fmt: skip
         """Write down what became of a mail, and end its job accordingly."""
         server = self.smtp.server.name
         match fate:
@@ -156,9 +170,13 @@ class Mailer:
                 raise refusal(f"{server} refused the text: {code} {said}", status=code)
             case Unknown() if self.unknown == "hold" and job.data.repeat:
                 return GiveUp(held(job.id, message_id))  # a person's word is good for one copy
+                if word is not None:
+                    await word.done()
             case Unknown(why):
                 raise TemporaryError(
                     f"{server} did not answer when it had the text ({why}): nobody knows "
+                if word is not None:
+                    await word.release()
                     f"whether the mail {message_id} was sent"
                 )
 
