@@ -1,7 +1,9 @@
 """Mail: what a server's answers mean, what is written down of them, and what never gets out."""
 
 import importlib.util
+import time
 import traceback
+from base64 import b64encode
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
@@ -27,6 +29,7 @@ from tests.fixtures.mailbox import DROP, HOST, Mailbox, certified, open_mailbox
 pytestmark = pytest.mark.anyio
 
 PASSWORD = "right/password"
+AUTH = b64encode(f"\0shop\0{PASSWORD}".encode()).decode()
 ENCODED = "=?utf-8?q?x=0aContent-Type:_text/html=0a=0a<b>?="
 """A word that is decoded by the library, into lines."""
 TEXT = "Subject: Order {{ order }} for {{ user }}\n\nHello {{ name }} & all!\n.\nend\n"
@@ -259,9 +262,6 @@ async def test_an_unknown_mail_is_held_for_a_person_where_that_is_wished(send):
     assert len(box.seen) == 1
 
 
-@asynccontextmanager
-async def silent():
-    """A server that takes connections and greets nobody."""
 async def test_a_word_to_repeat_is_given_back_when_the_text_is_refused(send):
     ledger = Ledger({"mail:7:receipt:paid": ("unknown", None)})
     asked = {"mail_unknown": "hold", "mail": {"repeat": True}}
@@ -288,6 +288,9 @@ async def test_a_word_to_repeat_that_was_used_holds_no_mail_that_is_new(send):
     assert len(box.seen) == 1
 
 
+@asynccontextmanager
+async def silent():
+    """A server that takes connections and greets nobody."""
 
     async def hang(stream):
         async with stream:
@@ -415,14 +418,27 @@ async def test_a_wrong_password_is_the_operators_to_mend_and_in_no_error(send):
     assert ledger == {}
 
 
-async def test_a_server_that_repeats_our_password_brings_it_into_no_error(send):
-    box = Mailbox(rcpt=[f"550 shop:{PASSWORD} may not send"])
+@pytest.mark.parametrize(
+    "told",
+    [
+        f"shop:{PASSWORD}",
+        AUTH,
+        AUTH.rstrip("="),
+        AUTH[:-4],
+        b64encode(b"shop").decode(),
+        b64encode(PASSWORD.encode()).decode(),
+    ],
+)
+async def test_a_server_that_repeats_our_login_brings_it_into_no_error(send, told):
+    box = Mailbox(rcpt=[f"550 {told} may not send"])
     async with open_mailbox(box, auth_require_tls=False, authenticator=box.login) as box:
         with pytest.raises(PermanentError) as raised:
             await send(box, url="smtp+plain://shop:right%2Fpassword@127.0.0.1:{port}")
 
-    assert "may not send" in str(raised.value)
-    assert PASSWORD not in "".join(traceback.format_exception(raised.value))
+    said = "".join(traceback.format_exception(raised.value))
+    assert "may not send" in said
+    assert told.rstrip("=") not in said
+    assert PASSWORD not in said
 
 
 def test_the_password_is_in_no_repr(templates):
@@ -456,6 +472,19 @@ def test_the_password_is_in_no_repr(templates):
         ({"to": "=?utf-8?q?a=0D=0ABcc:x?= <ada@example.org>"}, "to is no address"),
         ({"to": ""}, "to is no address"),
         ({"reply_to": "nobody"}, "reply_to is no address"),
+        ({"to": "é" * 500 + " <ada@example.org>"}, "to is longer than 998 bytes, name and all"),
+        ({"reply_to": "x" * 1_000}, "reply_to is longer than 998 bytes"),
+        ({"to": f"{'a' * 243}@example.org"}, "to is an address of more than 254 bytes"),
+        ({"template": "plain", "data": {"subject": "é" * 500}}, "subject is longer than 998 bytes"),
+        # What the library's parser stumbles over: one of each sort.
+        ({"to": "(" * 990 + "a@b.org"}, "to is no address"),
+        ({"to": "\\@\t[\t\t"}, "to is no address"),
+        ({"to": ' .@"@=0A>:[>'}, "to is no address"),
+        # One that is another, or several, when the header is read.
+        ({"to": "=40@ =?utf-8?q?=22=3C=3E==22?= "}, "to is no address"),
+        ({"to": "b@\t=?utf-8?q?_=2C=22_?= "}, "to is no address"),
+        ({"to": "a.=?utf-8?q?@=?utf-8?q?=2Ca=3C=28==3C?="}, "to is no address"),
+        ({"reply_to": '.?==?:\t"utf-8:@](\\('}, "reply_to is no address"),
     ],
 )
 async def test_what_makes_no_mail_is_permanent_and_asks_no_server(send, mail, why):
@@ -465,6 +494,27 @@ async def test_what_makes_no_mail_is_permanent_and_asks_no_server(send, mail, wh
             await send(box, ledger, mail=mail)
 
     assert (box.seen, ledger) == ([], {})
+
+
+async def test_a_name_and_a_subject_that_are_endless_hold_up_nobody(send):
+    endless, began_s = "é" * 60_000, time.process_time()
+    async with open_mailbox(Mailbox()) as box:
+        for mail in (
+            {"to": f"{endless} <ada@example.org>"},
+            {"template": "plain", "data": {"subject": endless}},
+        ):
+            with pytest.raises(PermanentError, match="is longer than 998 bytes"):
+                await send(box, mail=mail)
+
+    assert time.process_time() - began_s < 2
+
+
+@pytest.mark.parametrize("to", [f"{'a' * 242}@example.org", f"{'é' * 490} <ada@example.org>"])
+async def test_the_longest_address_and_the_longest_name_are_sent_to(send, to):
+    async with open_mailbox(Mailbox()) as box:
+        await send(box, mail={"to": to})
+
+    assert box.envelopes[0][1] == [to.split("<")[-1].rstrip(">")]
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ await enqueue(connection, "mail.send", Mail(
 
 import hashlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
-from email.errors import MessageError
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -42,6 +42,12 @@ _POLICY: Final = SMTP.clone(cte_type="7bit")
 
 _BREAKS: Final = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
 """Whatever Python or a mail program takes for the end of a line."""
+
+LINE_MAX: Final = 998
+"""Bytes of an address with its name, and of a subject: of a line of a mail (RFC 5322)."""
+
+ADDRESS_MAX: Final = 254
+"""Bytes of an address by itself (RFC 5321)."""
 
 log = structlog.get_logger()
 
@@ -92,8 +98,10 @@ class Mailer:
         if url is None or sender is None or folder is None:
             raise ConfigInvalid(settings.missing("mail_url", "mail_from", "mail_templates"))
         check_packages()
-        problems = []
-        if (address := _address(sender)) is None:
+        problems, address = [], None
+        try:
+            address = _address(sender)
+        except ValueError:
             problems.append(
                 f"RELIQ_MAIL_FROM={sender} is wrong: write one address, Shop <shop@example.com>"
             )
@@ -129,6 +137,7 @@ class Mailer:
             if effect.is_done:
                 return Done(effect.result)
             message_id = str(message["Message-ID"])
+            word = await self._word(job)
             if effect.is_unknown:
                 if self.unknown == "hold" and word is None:
                     return GiveUp(held(job.id, message_id))
@@ -149,7 +158,6 @@ class Mailer:
         return word if word.is_new else None
 
     async def _note(
-            word = await self._word(job)
         self, job: Job[Mail], effect: Effect, fate: Fate, message_id: str, text: Text, *,
         word: Effect | None,
     ) -> Outcome:  # fmt: skip
@@ -162,21 +170,21 @@ class Mailer:
                     "template": job.data.template, "text": text.digest,
                 }  # fmt: skip
                 await effect.done(result)
+                if word is not None:
+                    await word.done()
                 log.info("mail.sent", job_id=job.id, message_id=message_id)
                 return Done(result)
             case Refused(code, said):
+                if word is not None:
+                    await word.release()
                 await effect.release()
                 refusal = PermanentError if is_permanent(code) else TemporaryError
                 raise refusal(f"{server} refused the text: {code} {said}", status=code)
             case Unknown() if self.unknown == "hold" and job.data.repeat:
                 return GiveUp(held(job.id, message_id))  # a person's word is good for one copy
-                if word is not None:
-                    await word.done()
             case Unknown(why):
                 raise TemporaryError(
                     f"{server} did not answer when it had the text ({why}): nobody knows "
-                if word is not None:
-                    await word.release()
                     f"whether the mail {message_id} was sent"
                 )
 
@@ -185,19 +193,22 @@ class Mailer:
         Put a mail together; also as it is sent.
 
         Raises:
-            PermanentError: it has no address, or a value breaks out of its header.
+            PermanentError: it has no address, or a value breaks out of its header or is too long.
 
         """
+        to, reply_to = _checked("to", mail.to), mail.reply_to
         message = EmailMessage(policy=_POLICY)
         named = hashlib.sha256(mail.key.encode("utf-8", "surrogatepass")).hexdigest()[:40]
         message["Message-ID"] = f"<{named}@{self.sender.domain}>"
         message["Date"] = formatdate()
         message["From"] = self.sender
-        message["To"] = _checked("to", mail.to)
-        if mail.reply_to is not None:
-            message["Reply-To"] = _checked("reply_to", mail.reply_to)
+        message["To"] = to
+        if reply_to is not None:
+            message["Reply-To"] = _checked("reply_to", reply_to)
         message["Auto-Submitted"] = "auto-generated"
         try:
+            if _bytes(text.subject) > LINE_MAX:
+                raise ValueError(f"its subject is longer than {LINE_MAX} bytes")  # noqa: TRY301
             message["Subject"] = text.subject
             # The library decodes encoded words, and what was in them breaks out of a folded header.
             if _BREAKS.search(f"{text.subject}{message['Subject']}"):
@@ -206,8 +217,9 @@ class Mailer:
             if text.html is not None:
                 message.add_alternative(text.html, subtype="html")
             return message, message.as_bytes()
-        except (ValueError, MessageError) as error:
-            raise PermanentError(f"the template {mail.template!r} makes no mail: {error}") from None
+        except Exception as error:  # noqa: BLE001 - see `_address`
+            said = str(error) if isinstance(error, ValueError) else repr(error)
+            raise PermanentError(f"the template {mail.template!r} makes no mail: {said}") from None
 
 
 def handler(settings: Settings) -> Handler:
@@ -233,18 +245,37 @@ def held(job_id: int, message_id: str) -> str:
 
 
 def _checked(name: str, text: str) -> Address:
-    if (address := _address(text)) is None:
-        raise PermanentError(f"{name} is no address that a mail can be sent to")
+    try:
+        return _address(text)
+    except ValueError as error:
+        raise PermanentError(f"{name} {error}") from None
+
+
+def _address(text: str) -> Address:
+    """
+    Read one address, with or without a name before it.
+
+    Raises:
+        ValueError: it is none, or not ASCII, or too long, which is seen before it is read.
+
+    """
+    if _bytes(text) > LINE_MAX:
+        raise ValueError(f"is longer than {LINE_MAX} bytes, name and all")
+    address: Address | None = None
+    with suppress(Exception):  # the library stumbles in many ways over what is no address
+        header = SMTP.header_factory("To", text)
+        [found] = header.addresses
+        [again] = SMTP.header_factory("To", str(found)).addresses  # as the mail's header reads it
+        is_whole = found.username and found.domain and not header.defects
+        if is_whole and again.addr_spec == found.addr_spec:
+            address = found
+    spec = "" if address is None else address.addr_spec
+    if address is None or not (spec.isascii() and spec.isprintable()):
+        raise ValueError("is no address that a mail can be sent to")
+    if len(spec) > ADDRESS_MAX:
+        raise ValueError(f"is an address of more than {ADDRESS_MAX} bytes")
     return address
 
 
-def _address(text: str) -> Address | None:
-    """Read one address, with or without a name before it; None if it is none, or not ASCII."""
-    try:
-        header = SMTP.header_factory("To", text)
-        [address] = header.addresses
-        is_whole = address.username and address.domain and not header.defects
-    except (ValueError, MessageError, IndexError):
-        return None
-    spec = address.addr_spec
-    return address if is_whole and spec.isascii() and spec.isprintable() else None
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))

@@ -7,6 +7,7 @@ whether it was taken; so what became of it is a value, `Fate`. aiosmtplib speaks
 leaves this module, not even as the cause of ours: servers quote what they were told.
 """
 
+import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from reliq.domain.redact import hide
 from reliq.domain.smtp import MailServer, is_permanent, is_refusal
 from reliq.domain.text import storable
 from reliq.errors import ConfigInvalid, PermanentError, TemporaryError
@@ -28,8 +30,13 @@ if TYPE_CHECKING:
 SAID_MAX: Final = 200
 """Characters of a server's answer that are kept."""
 
+READ_MAX: Final = 2_000
+"""Characters of it that are looked through for secrets."""
+
 LEAVE_S: Final = 1.0
 """For the farewell, which changes nothing any more."""
+
+_LOGIN: Final = "login"
 
 _PACKAGES: Final = ("aiosmtplib", "jinja2")
 
@@ -206,8 +213,8 @@ class Session:
         return Unknown(why)
 
     def _excerpt(self, said: str) -> str:
-        """Shorten a server's words, without the password, should they hold it."""
-        if self.server.password:
-            said = said.replace(self.server.password, "…")
+        """Shorten a server's words, without what it was told at the login, should they hold that."""
+        told = json.dumps({_LOGIN: self.server.secrets})
+        said = hide(said[:READ_MAX], told, frozenset({_LOGIN}))
         said = " ".join(storable(said).split())
         return said if len(said) <= SAID_MAX else f"{said[: SAID_MAX - 1]}…"

@@ -12,6 +12,7 @@ of the password it is the operator's to mend, so the job tries again.
 """
 
 import re
+from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import Final, Literal
 from urllib.parse import unquote
@@ -47,6 +48,15 @@ class MailServer:
     def name(self) -> str:
         """How errors call it: who runs it knows it by that, and no password is in it."""
         return f"the mail server {self.host}:{self.port}"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The password, and what AUTH PLAIN and AUTH LOGIN make of it and of the user."""
+        if self.user is None or self.password is None:
+            return ()
+        told = (f"\0{self.user}\0{self.password}", self.user, self.password)
+        encoded = (b64encode(each.encode("utf-8", "surrogatepass")).decode() for each in told)
+        return (self.password, *(each.rstrip("=") for each in encoded))
 
 
 def read_mail_url(url: str) -> MailServer:
