@@ -167,9 +167,12 @@ class Job(Generic[Data]):
         transaction. At the end of the block the job is settled in that transaction, under its
         fence: either all of it commits and the job has succeeded, or nothing was written. What
         `set_result` was given inside the block is the job's result. The
-        server ends a transaction that idles for half a lease: wait for others before it.
+        server ends a transaction that idles for half a lease: wait for others before it. Execute
+        neither `commit` nor `rollback`: the block's end is the transaction's. One that is followed
+        by another `begin` is not noticed.
 
         Raises:
+            RuntimeError: at the end of the block, when a statement has ended the transaction.
             LeaseLost: at the end of the block, when the job is no longer ours.
             StoreUnavailable: the database went away; the commit may or may not have happened.
 

@@ -565,6 +565,26 @@ async def test_nothing_is_written_when_the_lease_was_lost_inside_the_transaction
     assert await pool.fetchval("select count(*) from effects") == 0
 
 
+@pytest.mark.parametrize(("end", "kept"), [("rollback", 0), ("commit", 1), ("abort", 0)])
+async def test_a_transaction_that_the_handler_ended_is_no_success(
+    pool, queue: PostgresQueue, end, kept
+):
+    await pool.execute("create table effects (job_id bigint)")
+    await enqueue(pool, "job")
+    [claim] = await queue.claim_jobs(1)
+
+    with pytest.raises(RuntimeError, match="ended the transaction"):
+        async with queue.transaction(claim) as tx:
+            await tx.execute("insert into effects values ($1)", claim.job_id)
+            await tx.execute(end)
+
+    assert await pool.fetchval("select count(*) from effects") == kept
+    assert await running(pool) == {claim.job_id}
+    async with queue.transaction(claim):
+        pass
+    assert await running(pool) == set()
+
+
 async def test_a_cancelled_transaction_leaves_no_lock_and_no_broken_connection(
     pool, queue: PostgresQueue
 ):

@@ -141,3 +141,19 @@ async def _reset(connection: Connection) -> None:
     """Leave nothing to the next user, without the round trip asyncpg's own reset costs."""
     if connection.is_in_transaction():
         await connection.execute("rollback")
+
+
+def check_not_ended(connection: Connection) -> None:
+    """
+    Make sure that what was lent to a handler is still in a transaction, at no cost.
+
+    Raises:
+        RuntimeError: a statement of the handler's has ended it, and began no other.
+
+    """
+    if not connection.is_in_transaction():
+        raise RuntimeError(
+            "the handler ended the transaction of job.transaction() by a statement of its own: what "
+            "it rolled back is gone, what it committed stays without the job's success. The end of "
+            "the block commits, and an exception rolls back"
+        )

@@ -32,7 +32,7 @@ from reliq.ports import Held, Reaped, Reservation, Settled
 from reliq.postgres.enqueue import enqueue_job
 from reliq.postgres.failures import translated
 from reliq.postgres.families import end_open_families, fan_out
-from reliq.postgres.pool import Connection
+from reliq.postgres.pool import Connection, check_not_ended
 from reliq.postgres.queries import query
 
 log = structlog.get_logger()
@@ -338,6 +338,7 @@ class PostgresQueue:
                 name = "settle_with_result" if told else "settle_succeeded"
                 results = [list(told)] if told else []
                 with translated():
+                    check_not_ended(connection)
                     kept = await connection.fetch(query(name).text, *_pairs([claim]), *results)
                 if not kept:
                     raise LeaseLost(  # noqa: TRY301 - it ends the transaction like any other
