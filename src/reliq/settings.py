@@ -38,6 +38,9 @@ from reliq.domain.smtp import read_mail_url
 PREFIX: Final = "RELIQ_"
 ENV_FILE: Final = Path(".env")
 
+ALERT_KEYS: Final = timedelta(days=35)
+"""How long `reliq.raise_alert` remembers an alert, whatever RELIQ_KEEP_KEYS says."""
+
 NESTED: Final = "__"
 _PLACEHOLDER: Final = SecretStr("postgresql://nowhere/none")
 
@@ -244,11 +247,13 @@ class Settings(BaseSettings):
             yield f"RELIQ_MAIL_TIMEOUT must be below {format_duration(most)}, which mail.send may run"
         if self.keep_keys <= self.keep_bodies:
             yield "RELIQ_KEEP_KEYS must exceed RELIQ_KEEP_BODIES: a replay must find its keys"
-        if self.keep_effects <= max(self.keep_dead, self.keep_keys):
+        if self.keep_effects <= max(self.keep_dead, self.keep_ignored, self.keep_keys):
             yield (
-                "RELIQ_KEEP_EFFECTS must exceed RELIQ_KEEP_DEAD and RELIQ_KEEP_KEYS: a job that is "
-                "made anew must find what was done"
+                "RELIQ_KEEP_EFFECTS must exceed RELIQ_KEEP_DEAD, RELIQ_KEEP_IGNORED and "
+                "RELIQ_KEEP_KEYS: a job that is made anew must find what was done"
             )
+        if self.alert_window > ALERT_KEYS:
+            yield f"RELIQ_ALERT_WINDOW must be at most {ALERT_KEYS.days}d: alerts that were sent are remembered for so long"
 
     @property
     def dsn(self) -> str:

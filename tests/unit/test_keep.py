@@ -7,6 +7,8 @@ import pytest
 
 from reliq.app import App
 from reliq.domain.keep import Keep, Keeps
+from reliq.settings import Settings
+from reliq.wiring.loading import problems
 from reliq.worker.beats import Pruning
 
 DAY = timedelta(days=1)
@@ -35,6 +37,21 @@ def test_an_app_says_what_is_wrong_with_its_records():
         App(keep={"mail": DAY})  # type: ignore[dict-item]
     with pytest.raises(ValueError, match="App: secrets='iban': use a collection of texts"):
         App(secrets="iban")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("state", ["dead", "ignored"])
+def test_a_dead_letter_of_no_kind_outlives_what_its_job_has_done(state):
+    settings = Settings(_env_file=None, database_url="postgresql://nowhere/none")
+    keeps = {
+        "mail.send": Keep(**{state: 400 * DAY}),
+        "report.build": Keep(succeeded=700 * DAY, **{state: 399 * DAY}),
+    }
+
+    [problem] = problems(settings, App(keep=keeps))
+    assert problem == (
+        f"RELIQ_KEEP_EFFECTS=400d must exceed keep['mail.send'] of the App, Keep({state}=400d): "
+        "a job that is made anew must find what was done"
+    )
 
 
 class Turns:

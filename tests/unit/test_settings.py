@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from reliq.cli.settings import described, without_password
-from reliq.settings import Settings, environment, load, read
+from reliq.settings import ALERT_KEYS, Settings, environment, load, read
 
-EXAMPLE = Path(__file__).parents[2] / ".env.example"
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / ".env.example"
+FIRST_TABLES = ROOT / "src/reliq/postgres/migrations/0001_first_tables.sql"
 NO_INTEGER = "Input should be a valid integer, unable to parse string as an integer"
 DATABASE = "postgresql://reliq:hunter2@db.example:5432/reliq"
 
@@ -81,6 +83,7 @@ def test_all_broken_relations_are_named(given):
     given(
         RELIQ_DATABASE_URL=DATABASE, RELIQ_LEASE="2s", RELIQ_POLL="2s", RELIQ_REAP_EVERY="4s",
         RELIQ_RETRY_BASE="2h", RELIQ_KEEP_KEYS="30d", RELIQ_KEEP_EFFECTS="180d",
+        RELIQ_ALERT_WINDOW="36d",
     )  # fmt: skip
 
     settings, problems = load()
@@ -92,7 +95,25 @@ def test_all_broken_relations_are_named(given):
         "RELIQ_RETRY_CAP",
         "RELIQ_KEEP_KEYS",
         "RELIQ_KEEP_EFFECTS",
+        "RELIQ_ALERT_WINDOW",
     ]
+
+
+@pytest.mark.parametrize("name", ["RELIQ_KEEP_DEAD", "RELIQ_KEEP_IGNORED", "RELIQ_KEEP_KEYS"])
+def test_nothing_that_can_be_made_anew_outlives_what_was_done(given, name):
+    given(RELIQ_DATABASE_URL=DATABASE, **{name: "400d"})
+
+    _, problems = load()
+
+    assert [problem.split(" must")[0] for problem in problems] == ["RELIQ_KEEP_EFFECTS"]
+
+
+def test_an_alert_is_remembered_for_as_long_as_the_longest_window(given):
+    given(RELIQ_DATABASE_URL=DATABASE, RELIQ_ALERT_WINDOW="35d")
+
+    assert load()[1] == []
+    [remembered] = re.findall(r"key_ttl +interval default '(\d+) days'", FIRST_TABLES.read_text())
+    assert timedelta(days=int(remembered)) == ALERT_KEYS
 
 
 @pytest.mark.parametrize("name", ["RELIQ_WORKER", "RELIQ_PORT__INNER", "RELIQ_"])

@@ -147,6 +147,7 @@ def problems(settings: Settings, app: App) -> list[str]:
         *_need_problems(settings, app),
         *_schedule_problems(settings, app),
         *_sealing_problems(settings, app),
+        *_keep_problems(settings, app),
     ]
 
 
@@ -208,4 +209,16 @@ def _schedule_problems(settings: Settings, app: App) -> list[str]:
         f"{schedule.id!r} looks back {format_duration(schedule.age_max)}"
         for schedule in app.schedules
         if schedule.age_max >= settings.keep_keys
+    ]
+
+
+def _keep_problems(settings: Settings, app: App) -> list[str]:
+    """Find dead letters that could be made anew when what they have done is forgotten."""
+    return [
+        f"{PREFIX}KEEP_EFFECTS={format_duration(settings.keep_effects)} must exceed "
+        f"keep[{kind!r}] of the App, Keep({state}={format_duration(age)}): a job that is made anew "
+        "must find what was done"
+        for kind, keep in app.keep.items()
+        for state, age in (("dead", keep.dead), ("ignored", keep.ignored))
+        if age is not None and age >= settings.keep_effects
     ]
