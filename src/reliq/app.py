@@ -140,10 +140,12 @@ class App:
     """
     Everything reliq serves and works for one team.
 
-    `needs` names settings that must be given for this App to run; `close` is awaited when the
-    process ends. `keep` says how long jobs of a kind are kept where that differs from the
-    settings. `secrets` names fields of payloads, at any depth, whose values are masked on screens,
-    in errors, logs and alerts, and are encrypted in the tables where RELIQ_ENCRYPTION_KEYS is set.
+    `handlers` are named by their kinds. Kinds `alert.…` are reliq's own channels: when a job of one
+    dies no alert is made, so none of yours may have such a name. `needs` names settings that must
+    be given for this App to run; `close` is awaited when the process ends. `keep` says how long
+    jobs of a kind are kept where that differs from the settings. `secrets` names fields of
+    payloads, at any depth, whose values are masked on screens, in errors, logs and alerts, and are
+    encrypted in the tables where RELIQ_ENCRYPTION_KEYS is set.
     """
 
     sources: Mapping[str, Source] = field(default_factory=dict)

@@ -28,8 +28,9 @@ class Effect:
     Something done outside, known by its key: what `job.once(key)` found out about it.
 
     `new`: it is yours to do. `unknown`: somebody else began, and came to an end without a word, or
-    an earlier attempt did: ask the provider, repeat it under the same idempotency key, or give
-    up. `done`: `result` is what was said of it then. `released`: you gave it back.
+    this job began, in an earlier attempt or in this one: ask the provider, repeat it under the
+    same idempotency key, or give up. `done`: `result` is what was said of it then. `released`: you
+    gave it back.
     """
 
     key: str
@@ -204,7 +205,8 @@ class Job(Generic[Data]):
         Ask for something to be done outside once, whatever becomes of this attempt.
 
         Every job that uses the key, of any kind, means the same effect. Say `await effect.done(…)`
-        as soon as it is done. It comes before `job.transaction()`, which settles the job.
+        as soon as it is done. Ask once: an attempt that asks again, also in another of its tasks,
+        hears that it is unknown. It comes before `job.transaction()`, which settles the job.
 
         Raises:
             EffectTaken: another job is at it: let it pass, and this job comes again later.
