@@ -1187,7 +1187,13 @@ from reliq import App
 from reliq.app import Handler
 from reliq.automations import report
 
-sales = report.Report(columns=("a",), split=None, rows=None)
+async def split(tx, params):
+    return []
+
+async def rows(tx, chunk):
+    yield ()
+
+sales = report.Report(columns=("a",), split=split, rows=rows)
 made = report.handlers({"sales": sales, "stock": sales})
 app = App(handlers=made, secrets={"iban"})
 mine = App(handlers={"report.request": partial(report.begin, {"sales": sales})})
