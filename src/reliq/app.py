@@ -47,7 +47,7 @@ Kinds that begin with it and a dot are its channels: when they die, no alert is 
 BODY_BYTES_MAX: Final = 2**31 - 1
 
 _RUN: Final[tuple[Sort, ...]] = ("coroutine", "other")
-_SOURCE: Final = re.compile(r"(?!.*[-_]{2})[A-Za-z0-9][A-Za-z0-9._-]*")
+_SOURCE: Final = re.compile(r"[A-Za-z0-9]+([-_][A-Za-z0-9]+)*")
 """It is part of an address and, with _ for -, of a variable's name, where two of them end it."""
 
 Run = Callable[[Job], Awaitable[Outcome | None]] | Callable[[Job], Outcome | None]
@@ -181,10 +181,14 @@ class App:
             fields.check_type(f"App: {field_name}", given, *sorts)
             for name, value in given.items() if by_name else enumerate(given):
                 fields.check_type(f"App: a name in {field_name}", name, str if by_name else int)
+                if sort is Source and not isinstance(value, Source):  # perhaps it is the secret
+                    raise ValueError(
+                        f"App: sources[{name!r}] is no Source, but {type(value).__name__}"
+                    )
                 fields.check_type(f"App: {field_name}[{name!r}]", value, sort)
         for source_name, source in self.sources.items():
             is_right = _SOURCE.fullmatch(source_name) is not None
-            wanted = "letters and digits, between them single -, _ or ."
+            wanted = "letters and digits, between them single - or _"
             fields.check_field("App: the name of a source", source_name, wanted, is_right=is_right)
             source.check(f"sources[{source_name!r}]: ")
         for kind, found in self.handlers.items():

@@ -418,25 +418,49 @@ async def test_old_reports_go_in_batches_and_what_is_not_ended_stays(
     assert await pool.fetchval(left.format("report_id", "report_parts")) == [2, 3]
 
 
-async def test_a_report_whose_dead_letters_are_forgotten_has_failed_and_goes_in_its_time(
-    pool: asyncpg.Pool, work, fetch, clock: Clock
+@pytest.mark.parametrize(
+    ("chunk", "final", "state"),
+    [
+        (101, 101, "failed"),
+        (99, 101, "running"),  # made anew late, and dead again
+        (None, 101, "running"),
+        (101, 99, "running"),
+        (101, None, "running"),  # a dead chunk holds it, or nobody has looked yet
+    ],
+)
+async def test_a_report_that_nobody_can_end_any_more_has_failed_and_goes_in_its_time(
+    pool: asyncpg.Pool, clock: Clock, chunk: int | None, final: int | None, state: str
 ):
-    work()
-    number = await asked(pool, "numbers", rows=20, chunks=2, bad=1)
-    await ended(pool, number, dead=1, done=1)
-    keeps = Keeps(usual=Keep(succeeded=30 * DAY, cancelled=DAY, dead=90 * DAY, ignored=DAY), bodies=DAY,
+    ago = "reliq.now() - $1::int * interval '1 day'"
+    await pool.execute(
+        "insert into reliq.reports (id, name, chunks, created_at)"
+        " values (7, 'a', 1, reliq.now() - interval '400 days')"
+    )
+    await pool.execute("insert into reliq.report_parts values (7, 1, 1, 1, 'x')")
+    await pool.execute(
+        "insert into reliq.jobs (kind, key, parent_id, state, ready, finished_at) select 'report.chunk',"
+        f" 'k', 7, case when $1::int is null then 'queued' else 'dead' end, $1::int is null, {ago}",
+        chunk,
+    )
+    await pool.execute(
+        "insert into reliq.parents (job_id, children, on_failure, finished_at, then_kind, then_payload,"
+        f" then_run_in, then_queue, then_priority) select 7, 1, 'hold', {ago}, 'report.finish', '{{}}',"
+        " '0', 'reports', 5",
+        final,
+    )
+    keeps = Keeps(usual=Keep(succeeded=300 * DAY, cancelled=DAY, dead=90 * DAY, ignored=DAY), bodies=DAY,
                   effects=DAY, kinds={"report.chunk": Keep(dead=100 * DAY)})  # fmt: skip
-    states = []
 
-    for days in (95, 10, 40):
-        await clock.forward(days * 86_400)
+    await Pruner(pool, keeps).prune()
+
+    found = await PostgresReports(pool).find(7)
+    assert found.state == state
+    if state == "failed":
+        assert found.reason == "its jobs died or were cancelled, and nobody made them anew"
+        await clock.forward(301 * DAY.total_seconds())
         await Pruner(pool, keeps).prune()
-        found = await PostgresReports(pool).find(number)
-        states.append(None if found is None else (found.state, found.reason))
-
-    why = "its jobs died or were cancelled, and nobody made them anew"
-    assert states == [("running", None), ("failed", why), None]
-    assert await pool.fetchval("select count(*) from reliq.report_parts") == 0
+        assert await PostgresReports(pool).find(7) is None
+        assert await pool.fetchval("select count(*) from reliq.report_parts") == 0
 
 
 async def test_a_chunk_that_comes_after_the_end_of_its_report_writes_nothing_and_says_so(

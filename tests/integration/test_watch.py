@@ -23,6 +23,7 @@ from reliq.domain.when import Every
 from reliq.errors import LeaseLost
 from reliq.job import Job
 from reliq.postgres.enqueue import enqueue
+from reliq.postgres.pool import Database
 from reliq.postgres.queue import PostgresQueue
 from reliq.settings import Settings
 from tests.fixtures.channel import Channel, open_channel
@@ -356,25 +357,29 @@ async def test_places_for_alerts_are_those_of_a_window_and_are_free_again_in_the
 
 
 async def test_one_error_at_one_moment_in_many_workers_is_told_once(
-    pool, open_queue: OpenQueue, clock: Clock
+    dsn: str, pool: asyncpg.Pool, open_queue: OpenQueue, clock: Clock
 ):
     """Who waits for a place learns what it was taken for; nobody takes that for a storm."""
+    many = 12
     await to_minute(pool, clock, 10)
-    for _ in range(13):
+    for _ in range(many + 1):
         await enqueue(pool, "job")
-    first, *others = await open_queue("w").claim_jobs(13)
-    waiting = (
-        "select count(*) from pg_locks where not granted and locktype in ('transactionid', 'tuple')"
-    )
+    first, *others = await open_queue("w").claim_jobs(many + 1)
+    waiting = "select count(distinct pid) from pg_locks where not granted"
 
-    async with pool.acquire() as other, anyio.create_task_group() as tasks:
+    async with (
+        Database(dsn=dsn).pool("reliq tests", many) as workers,
+        pool.acquire() as other,
+        anyio.create_task_group() as tasks,
+    ):
         transaction = other.transaction()
         await transaction.start()
         assert await other.fetchval(RAISE, first.job_id, fingerprint("refused"))
         for claim in others:
-            tasks.start_soon(open_queue("w").settle_jobs, [(claim, buried("refused"))])
+            queue = open_queue("w", pool=workers)
+            tasks.start_soon(queue.settle_jobs, [(claim, buried("refused"))])
         with anyio.fail_after(10):
-            while not await pool.fetchval(waiting):
+            while await pool.fetchval(waiting) < many:
                 await anyio.sleep(0.01)
         await transaction.commit()
 

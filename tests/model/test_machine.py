@@ -11,6 +11,7 @@ from itertools import count
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.internal.conjecture import providers
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model.database import Database, Difference, open_database, shipped
@@ -35,6 +36,18 @@ GAME = settings(
     report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),
 )
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Play the same games whatever else was imported.
+
+    Hypothesis mixes numbers and texts of all modules of the project that are loaded into what it
+    draws, so that seeds alone do not fix a run. It has no setting for that.
+    """
+    monkeypatch.setattr(providers, "_get_local_constants", providers.Constants)
+    providers.CONSTANTS_CACHE.cache.clear()
 
 
 def games(n: int) -> Iterator[int]:

@@ -415,6 +415,8 @@ async def test_a_redirect_to_what_is_no_address_is_permanent_as_others_are():
         ("/hook?token=T0KEN%2Babcdefgh%3Ds3cr3t", "no token T0KEN+abcdefgh=s3cr3t"),
         ("/hook?key=aB1/cD2/s3cr3t", "bad key aB1/cD2/s3cr3t"),
         ("/h%C3%BCte-s3cr3t/x", "no hüte-s3cr3t"),
+        ("/t/s3cr3t1/x", r'{{"path": "\/t\/s3cr3t1\/x"}}'),
+        ("/T/S3CR3Tabc", "no /t/s3cr3tabc"),
     ],
 )
 async def test_an_answer_that_quotes_the_address_tells_nobody_of_it(path, said):
@@ -454,9 +456,31 @@ async def test_a_name_server_that_is_silent_holds_up_its_own_names_only(monkeypa
         ends.set()
 
     assert sorted(refused) == [f"silent{n}.test" for n in range(10)]
+    await nobody_asks()
+
+
+async def nobody_asks():
     with anyio.fail_after(5):
         while webhook._asking:
             await anyio.sleep(0.01)
+
+
+async def test_who_goes_before_his_question_is_asked_leaves_nothing_behind(monkeypatch):
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, port, **_: [(0, 0, 0, "", (PUBLIC, 0))])
+
+    async def ask(scope):
+        with scope:
+            await webhook.looked_up("shop.test", 443)
+
+    for _ in range(20):
+        async with anyio.create_task_group() as tasks:
+            scopes = [anyio.CancelScope() for _ in range(2 * webhook.ASKING_MAX)]
+            for scope in scopes:
+                tasks.start_soon(ask, scope)
+                scope.cancel()
+    await nobody_asks()
+
+    assert await webhook.looked_up("shop.test", 443) == [PUBLIC]
 
 
 async def test_a_name_that_is_looked_up_for_too_long_is_given_up():

@@ -7,8 +7,6 @@ both, and this factory is the one place that puts them together.
 
 from functools import cache
 
-import httpx
-
 from reliq.app import App, Handler
 from reliq.automations import (
     alert,
@@ -20,7 +18,7 @@ from reliq.automations import (
     watch,
     webhook,
 )
-from reliq.automations.outgoing import Outgoing, unredirected
+from reliq.automations.outgoing import Outgoing, client
 from reliq.domain.slots import Schedule
 from reliq.domain.when import Every
 from reliq.settings import Settings
@@ -29,7 +27,7 @@ from reliq.settings import Settings
 def app(settings: Settings) -> App:
     """Compose the default App; it works only with the settings that `needs` names."""
     # Made on the first call: reading the certificates costs the receiver 0.1 s for nothing.
-    http = cache(lambda: httpx.AsyncClient(event_hooks={"response": [unredirected]}))
+    http = cache(client)
 
     async def close() -> None:
         if http.cache_info().currsize:

@@ -6,6 +6,7 @@ into the texts and fields of its errors. So no error of httpx leaves this module
 the cause of ours.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -44,20 +45,31 @@ class Answer:
     text: str
 
 
-async def unredirected(response: httpx.Response) -> None:
-    """Forget where a redirect leads: httpx reads the address, and what is none would hide the status."""
+def client(**more: Any) -> httpx.AsyncClient:
+    """
+    Make a client for addresses of others: redirects are not followed, and not even read.
+
+    httpx reads where one leads, and what is no address would hide the status.
+    """
+    return httpx.AsyncClient(event_hooks={"response": [_unredirected]}, **more)
+
+
+async def _unredirected(response: httpx.Response) -> None:
     response.headers.pop("location", None)
 
 
-async def read_answer(client: httpx.AsyncClient, request: httpx.Request) -> Answer:
+async def read_answer(
+    http: httpx.AsyncClient, request: httpx.Request, address: httpx.URL
+) -> Answer:
     """
     Send, and read as much of the answer as is worth it, as it came: unpacked it may be endless.
 
     The status is the answer. A body that hangs, drips or breaks off is read for half of the time
-    that is left until the caller's deadline, and takes nothing away from it.
+    that is left until the caller's deadline, and takes nothing away from it. `address` is what
+    nobody is to read in it.
     """
     request.headers["accept-encoding"] = "identity"
-    response = await client.send(request, stream=True, follow_redirects=False)
+    response = await http.send(request, stream=True, follow_redirects=False)
     read = b""
     left_s = anyio.current_effective_deadline() - anyio.current_time()
     try:
@@ -68,27 +80,37 @@ async def read_answer(client: httpx.AsyncClient, request: httpx.Request) -> Answ
                     break
     finally:
         await response.aclose()
-    text = _without_address(read.decode("utf-8", "replace"), request.url)
+    text = _without_address(read.decode("utf-8", "replace"), address)
     return Answer(response.status_code, response.headers, text[:KEPT_MAX])
 
 
 def _without_address(text: str, url: httpx.URL) -> str:
-    """Mask path and query, whole and in parts, as sent and in clear: many a 404 page repeats them."""
+    """
+    Mask an address, whole and in parts, as sent and in clear: many a 404 page repeats what was asked for.
+
+    Short parts are no tokens and may be words of the page; of those the path alone is masked.
+    """
     path, _, query = url.raw_path.decode().partition("?")
-    whole = [f"{path}?{query}", path, query]
-    parts = [*path.split("/"), *(part for pair in query.split("&") for part in pair.split("=", 1))]
-    secret = [part for part in whole if len(part) > 1]
-    secret += [part for part in parts if len(part) >= TOKEN_MIN]
-    for part in secret:
-        for written in (
-            part,
-            unquote(part),
-            unquote_plus(part),
-            escape(part),
-            escape(unquote(part)),
-        ):
-            text = text.replace(written, "…")
-    return text
+    parts = [
+        f"{path}?{query}",
+        path,
+        query,
+        url.host,
+        *url.userinfo.decode().split(":"),
+        *path.split("/"),
+    ]
+    parts += [part for pair in query.split("&") for part in pair.split("=", 1)]
+    secret = {each for part in parts if len(part) >= TOKEN_MIN for each in _written(part)}
+    masks = [re.escape(each) for each in sorted(secret, key=len, reverse=True)]
+    if len(path) > 1:
+        masks += [rf"{re.escape(each)}(?!\w)" for each in _written(path)]
+    return re.sub("|".join(masks), "…", text, flags=re.IGNORECASE) if masks else text
+
+
+def _written(part: str) -> set[str]:
+    """Write it in the ways of pages: as it is, in clear, as HTML and as JSON."""
+    plain = {part, unquote(part), unquote_plus(part)}
+    return plain | {escape(each) for each in plain} | {each.replace("/", "\\/") for each in plain}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +181,7 @@ class Outgoing:
                 request = http.build_request(
                     method, self.url.get_secret_value(), timeout=seconds, **more
                 )
-                return await read_answer(http, request)
+                return await read_answer(http, request, request.url)
         except TimeoutError:
             return f"within {seconds:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:

@@ -148,7 +148,7 @@ def _check(where: str, report: Report) -> None:
     has_some = len(report.columns) > 0
     check_field(f"{where}: columns", report.columns, "one name or more", is_right=has_some)
     check_awaited(f"{where}: split", report.split)
-    is_rows = sort_of(report.rows) in {"async generator", "other"}
+    is_rows = isinstance(report.rows, type) or sort_of(report.rows) in {"async generator", "other"}
     wanted = "an async generator (async def with yield)"
     check_field(f"{where}: rows", report.rows, wanted, is_right=is_rows)
     is_known = report.on_failure in get_args(OnFailure)

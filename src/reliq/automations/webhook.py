@@ -30,7 +30,7 @@ import httpx
 import structlog
 
 from reliq.app import Handler
-from reliq.automations.outgoing import Answer, read_answer, unredirected
+from reliq.automations.outgoing import Answer, client, read_answer
 from reliq.domain.addresses import is_public
 from reliq.domain.endpoint import Endpoint, check_name, queue_of
 from reliq.domain.http import check
@@ -130,16 +130,16 @@ async def looked_up(host: str, port: int) -> Sequence[str]:
         OSError: there is none of that name; TimeoutError where earlier questions are not answered yet.
 
     """
-    with _lock:
-        if _asking[host] >= ASKING_MAX:
-            raise TimeoutError
-        _asking[host] += 1
     return await anyio.to_thread.run_sync(
         _look_up, host, port, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
     )
 
 
 def _look_up(host: str, port: int) -> Sequence[str]:
+    with _lock:  # counted by the thread itself: who asks may be gone before it has begun
+        if _asking[host] >= ASKING_MAX:
+            raise TimeoutError
+        _asking[host] += 1
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     finally:
@@ -167,9 +167,7 @@ def opened(_: Job) -> httpx.AsyncClient:
     None is shared: a connection that was verified for one name must not serve another one that has
     the same address.
     """
-    return httpx.AsyncClient(
-        verify=_trust(), trust_env=False, event_hooks={"response": [unredirected]}
-    )
+    return client(verify=_trust(), trust_env=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +246,7 @@ class Webhook:
                             extensions={"sni_hostname": url.raw_host.decode()},
                         )  # fmt: skip
                         try:
-                            return await read_answer(client, request), address
+                            return await read_answer(client, request, url), address
                         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                             problem = _problem(error)  # nothing was sent: the next one may do
         except TimeoutError:

@@ -7,6 +7,7 @@ Python takes anything for anything, and what was wrong with a field showed when 
 import inspect
 from collections.abc import Collection
 from datetime import timedelta
+from functools import partial
 from types import NoneType
 from typing import Final, Literal
 
@@ -43,13 +44,14 @@ def check_duration(where: str, value: object, most: timedelta = LONGEST) -> None
 
 def check_whole(where: str, value: object, first: int, last: int) -> None:
     """Refuse what is no whole number of this range; True is none."""
-    is_right = type(value) is int and first <= value <= last
+    is_right = isinstance(value, int) and not isinstance(value, bool) and first <= value <= last
     check_field(where, value, f"a whole number from {first} to {last}", is_right=is_right)
 
 
 def check_share(where: str, value: object) -> None:
     """Refuse what is no share of a whole, below 1."""
-    is_right = type(value) in {int, float} and 0 <= value < 1  # type: ignore[operator]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_right = is_number and 0 <= value < 1  # type: ignore[operator]
     check_field(where, value, "a share, from 0 to below 1", is_right=is_right)
 
 
@@ -62,10 +64,12 @@ def check_texts(where: str, value: object) -> None:
 
 def check_awaited(where: str, value: object) -> None:
     """Refuse what is no coroutine function; a lambda cannot be called one, and may do as one."""
-    is_right = is_coroutine(value) or (
-        callable(value) and getattr(value, "__name__", "") == "<lambda>"
-    )
-    check_field(where, value, "a coroutine function (async def)", is_right=is_right)
+    function = value
+    while isinstance(function, partial):
+        function = function.func
+    is_lambda = callable(function) and getattr(function, "__name__", "") == "<lambda>"
+    wanted = "a coroutine function (async def), or a lambda that calls one"
+    check_field(where, value, wanted, is_right=is_coroutine(value) or is_lambda)
 
 
 def check_called(where: str, value: object, sorts: Collection[Sort] = _PLAIN) -> None:

@@ -1,4 +1,4 @@
--- 0012_alerts_in_turn: places for alerts are taken one after the other, and reports come to an end.
+-- 0012_alerts_in_turn: places for alerts are taken one after the other.
 -- phase: expand
 
 comment on column reliq.alert_places.taken_in is
