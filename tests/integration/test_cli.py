@@ -1313,3 +1313,19 @@ def test_a_parameter_that_is_none_is_refused(reliq, sql, wrong):
     assert code == 2
     assert "is no NAME=VALUE" in said
     assert sql("select count(*) from reliq.jobs") == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("failed", "--queue", ""), ("retry", "--error", ""), ("retry", "--kind", " "), ("cancel", "--kind", ""),
+     ("ignore", "7", "--why", "")],
+)  # fmt: skip
+def test_a_filter_or_a_reason_that_is_empty_is_refused_and_nothing_is_done(reliq, sql, words):
+    sql("insert into reliq.jobs (kind, key, state, ready) values ('job', 'k', 'dead', false)")
+
+    code, _, said = reliq(*words)
+
+    assert (code, sql("select count(*) from reliq.jobs")) == (2, 1)
+    assert "it is empty: leave it out, or say what it is" in " ".join(
+        said.replace("│", " ").split()
+    )

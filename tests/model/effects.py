@@ -74,19 +74,28 @@ class EffectMoves(Player):
         tick=ticks,
         pick=numbers,
         key=keys,
-        then=st.sampled_from(("it is done", "it is left", "it is refused", "the job ends")),
-        late=st.booleans(),
+        then=st.sampled_from(("is done", "is left", "is refused")),
     )
-    def once(self, tick: timedelta, pick: int, key: str, then: str, *, late: bool) -> None:
+    def once(self, tick: timedelta, pick: int, key: str, then: str) -> None:
         self.model.now += tick
-        held = self.live_lease(pick) if then == "the job ends" else self.leases_of([pick])[0]
+        [held] = self.leases_of([pick])
         self.reserve_effect(key, held)
-        if then == "the job ends":
-            self.settle_succeeded([held])
-        if then == "it is done" or (then == "the job ends" and not late):
+        if then == "is done":
             self.finish_effect(key, held)
-        if then == "it is refused" or (then != "it is left" and late):
+        if then == "is refused":
             self.release_effect(key, held)
+
+    @rule(pick=numbers, is_done=st.booleans(), refused=st.booleans())
+    def too_late(self, pick: int, *, is_done: bool, refused: bool) -> None:
+        """What is done is given back, or a job that has ended says what became of it."""
+        key, held = f"new {len(self.leases)}", self.live_lease(pick)
+        self.reserve_effect(key, held)
+        if is_done:
+            self.finish_effect(key, held)
+        else:
+            self.settle_succeeded([held])
+        end = self.release_effect if refused or is_done else self.finish_effect
+        end(key, held)
 
     @rule(pick=numbers, by_another=st.booleans(), finishes=st.booleans(), refused=st.booleans())
     def die_at_it(self, pick: int, *, by_another: bool, finishes: bool, refused: bool) -> None:

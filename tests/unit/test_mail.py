@@ -509,8 +509,9 @@ async def test_a_name_and_a_subject_that_are_endless_hold_up_nobody(send):
     assert time.process_time() - began_s < 2
 
 
-@pytest.mark.parametrize("to", [f"{'a' * 242}@example.org", f"{'é' * 490} <ada@example.org>"])
-async def test_the_longest_address_and_the_longest_name_are_sent_to(send, to):
+@pytest.mark.parametrize("to", [f"{'a' * 242}@example.org", f"{'é' * 490} <ada@example.org>",
+                                "Dr. Ada Q. Lovelace <ada@example.org>"])  # fmt: skip
+async def test_the_longest_address_and_names_as_people_write_them_are_sent_to(send, to):
     async with open_mailbox(Mailbox()) as box:
         await send(box, mail={"to": to})
 

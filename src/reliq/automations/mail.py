@@ -46,6 +46,9 @@ _BREAKS: Final = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
 LINE_MAX: Final = 998
 """Bytes of an address with its name, and of a subject: of a line of a mail (RFC 5322)."""
 
+_DOT_IN_A_NAME: Final = "period in 'phrase'"
+"""As the email library names it: `Dr. Ada Lovelace <…>` is an older form, and common."""
+
 ADDRESS_MAX: Final = 254
 """Bytes of an address by itself (RFC 5321)."""
 
@@ -266,7 +269,8 @@ def _address(text: str) -> Address:
         header = SMTP.header_factory("To", text)
         [found] = header.addresses
         [again] = SMTP.header_factory("To", str(found)).addresses  # as the mail's header reads it
-        is_whole = found.username and found.domain and not header.defects
+        defects = [each for each in header.defects if str(each) != _DOT_IN_A_NAME]
+        is_whole = found.username and found.domain and not defects
         if is_whole and again.addr_spec == found.addr_spec:
             address = found
     spec = "" if address is None else address.addr_spec

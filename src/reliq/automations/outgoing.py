@@ -7,11 +7,11 @@ the cause of ours.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from html import escape
+from html import escape, unescape
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote, unquote_plus
 
@@ -28,6 +28,7 @@ DEADLINE: Final = timedelta(seconds=10)
 
 TOKEN_MIN: Final = 8
 """Characters from which on a part of an address may be a token, and is not quoted."""
+_DIGIT: Final = re.compile(r"[0-9]")
 
 
 READ_BYTES_MAX: Final = 16 * 1024
@@ -88,7 +89,8 @@ def _without_address(text: str, url: httpx.URL) -> str:
     """
     Mask an address, whole and in parts, as sent and in clear: many a 404 page repeats what was asked for.
 
-    Short parts are no tokens and may be words of the page; of those the path alone is masked.
+    Short parts are no tokens and may be words of the page; of those the path alone is masked. Where
+    a piece of a token is left all the same, nothing is quoted.
     """
     path, _, query = url.raw_path.decode().partition("?")
     parts = [
@@ -104,7 +106,19 @@ def _without_address(text: str, url: httpx.URL) -> str:
     masks = [re.escape(each) for each in sorted(secret, key=len, reverse=True)]
     if len(path) > 1:
         masks += [rf"{re.escape(each)}(?!\w)" for each in _written(path)]
-    return re.sub("|".join(masks), "…", text, flags=re.IGNORECASE) if masks else text
+    if masks:
+        text = re.sub("|".join(masks), "…", text, flags=re.IGNORECASE)
+    plain = unquote(unescape(text)).casefold()
+    tokens = [
+        part for part in map(unquote, parts) if len(part) >= TOKEN_MIN and _DIGIT.search(part)
+    ]
+    is_told = any(piece in plain for part in tokens for piece in _pieces(part.casefold()))
+    return "" if is_told else text
+
+
+def _pieces(token: str) -> Iterator[str]:
+    """Cut it as pages do; what is left of it in a text is too much, however it is written there."""
+    return (token[at : at + TOKEN_MIN] for at in range(len(token) - TOKEN_MIN + 1))
 
 
 def _written(part: str) -> set[str]:

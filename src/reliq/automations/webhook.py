@@ -52,7 +52,8 @@ DATA_BYTES_MAX: Final = 20_000
 """Of an event's data as JSON: receivers cut longer bodies off; send a link to the rest."""
 
 ASKING_MAX: Final = 4
-"""Look-ups of one name at once, as many as a new endpoint has requests at once."""
+"""Threads that ask for one name at once; they go on when who asked has gone."""
+_ASK_AGAIN_S: Final = 0.02
 
 CONNECT: Final = timedelta(seconds=5)
 ROOM: Final = timedelta(seconds=15)
@@ -124,21 +125,28 @@ async def looked_up(host: str, port: int) -> Sequence[str]:
     """
     Ask the system for the addresses of a name, in a thread that no other name waits for.
 
-    asyncio's own look-ups share a few threads: a name server that is silent for half a minute would hold them all.
+    asyncio's own look-ups share a few threads: a name server that is silent for half a minute would hold
+    them all. Who comes when too many ask for the name waits, within the deadline of the attempt.
 
     Raises:
-        OSError: there is none of that name; TimeoutError where earlier questions are not answered yet.
+        OSError: there is none of that name.
 
     """
-    return await anyio.to_thread.run_sync(
-        _look_up, host, port, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
-    )
+    while True:
+        while _asking[host] >= ASKING_MAX:
+            await anyio.sleep(_ASK_AGAIN_S)
+        found = await anyio.to_thread.run_sync(
+            _look_up, host, port, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
+        )
+        if found is not None:
+            return found
 
 
-def _look_up(host: str, port: int) -> Sequence[str]:
+def _look_up(host: str, port: int) -> Sequence[str] | None:
+    """Ask, unless as many do already."""
     with _lock:  # counted by the thread itself: who asks may be gone before it has begun
         if _asking[host] >= ASKING_MAX:
-            raise TimeoutError
+            return None
         _asking[host] += 1
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

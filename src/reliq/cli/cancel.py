@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from reliq.cli.desk import ID_MAX, By, Json, Why, at_desk, duration, login
+from reliq.cli.desk import ID_MAX, By, Json, Why, at_desk, duration, given, login
 from reliq.cli.screen import plural, print_json
 from reliq.domain.job import JobId, State
 from reliq.errors import RequestRefused
@@ -19,8 +19,12 @@ Jobs = Annotated[
     list[int] | None,
     typer.Argument(metavar="[ID...]", min=1, max=ID_MAX, help="The jobs' numbers."),
 ]
-Kind = Annotated[str | None, typer.Option(help="Only jobs of this kind.")]
-Queue = Annotated[str | None, typer.Option(help="Only jobs of this queue.")]
+Kind = Annotated[
+    str | None, typer.Option(parser=given, metavar="TEXT", help="Only jobs of this kind.")
+]
+Queue = Annotated[
+    str | None, typer.Option(parser=given, metavar="TEXT", help="Only jobs of this queue.")
+]
 Group = Annotated[str | None, typer.Option(help="Only jobs of this group_key.")]
 Since = Annotated[
     timedelta | None,

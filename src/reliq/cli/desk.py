@@ -28,6 +28,13 @@ T = TypeVar("T")
 ID_MAX: Final = 2**63 - 1
 
 
+def given(text: str) -> str:
+    """Refuse an empty text, which as a filter would let everything through, or nothing."""
+    if not text.strip():
+        raise typer.BadParameter("it is empty: leave it out, or say what it is")
+    return text
+
+
 def duration(text: str) -> timedelta:
     """Read an option that is a duration."""
     try:

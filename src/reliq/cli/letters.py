@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reliq.cli.desk import ID_MAX, By, Json, Why, at_desk, duration, login, rate
+from reliq.cli.desk import ID_MAX, By, Json, Why, at_desk, duration, given, login, rate
 from reliq.cli.screen import plural, print_entry, print_json, words
 from reliq.domain.job import EventId, JobId
 from reliq.domain.redact import printable, scrub
@@ -26,16 +26,28 @@ def _apart(text: str) -> timedelta:
 Job = Annotated[
     int | None, typer.Argument(metavar="[ID]", min=1, max=ID_MAX, help="The job's number.")
 ]
-Kind = Annotated[str | None, typer.Option(help="Only jobs of this kind.")]
+Kind = Annotated[
+    str | None, typer.Option(parser=given, metavar="TEXT", help="Only jobs of this kind.")
+]
 Error = Annotated[
     str | None,
-    typer.Option(metavar="TEXT", help="Only errors with this fingerprint, or with this in them."),
+    typer.Option(
+        parser=given,
+        metavar="TEXT",
+        help="Only errors with this fingerprint, or with this in them.",
+    ),
 ]
 Since = Annotated[
     timedelta | None,
     typer.Option(parser=duration, metavar="AGE", help="Only deaths since then, as 2h or 7d."),
 ]
-Queue = Annotated[str | None, typer.Option(help="Only jobs of this queue.")]
+Queue = Annotated[
+    str | None, typer.Option(parser=given, metavar="TEXT", help="Only jobs of this queue.")
+]
+Reason = Annotated[
+    str,
+    typer.Option("--why", "--reason", parser=given, metavar="TEXT", help="Why it may be left."),
+]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="At most so many, newest first.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 Rate = Annotated[
@@ -182,7 +194,7 @@ def retry(
 def ignore(
     job: Job = None,
     *,
-    why: Why,
+    why: Reason,
     event: Event = None,
     kind: Kind = None,
     error: Error = None,

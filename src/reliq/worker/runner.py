@@ -21,7 +21,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 
 from reliq.app import App, Run
-from reliq.domain.fields import is_coroutine
+from reliq.domain.fields import sort_of
 from reliq.domain.outcome import (
     Again,
     Cancelled,
@@ -128,7 +128,7 @@ class Runner:
     def _learn(self, kind: str) -> "Known":
         handler = self.app.handler(kind)
         limit = handler.time_limit or self.time_limit
-        is_async, limit_s = is_coroutine(handler.run), limit.total_seconds()
+        is_async, limit_s = sort_of(handler.run) == "coroutine", limit.total_seconds()
         known = Known(handler.run, is_async, handler.isolated, limit, limit_s, handler.model)
         self._known[kind] = known
         return known
