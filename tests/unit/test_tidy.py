@@ -33,7 +33,7 @@ CORE = {
 MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 LINES_MAX = {
-    "core": 7_700, "sql": 2_000, "scenario": 4_800, "invariants": 2_600, "proxy": 700, "timeline": 700,
+    "core": 7_800, "sql": 2_000, "scenario": 4_800, "invariants": 2_600, "proxy": 700, "timeline": 700,
 }  # fmt: skip
 """Of code; `invariants`, `proxy` and `timeline` are parts of the harness, see ADR 12, 17 and 18."""
 
