@@ -287,7 +287,7 @@ async def noted(writing: Awaitable[Noted], job: Job) -> Noted | None:
     Write down with an endpoint what an attempt came to, unless the database is away.
 
     The job says so, too, and the settle waits for the database: what was delivered is not sent again for
-    want of a note, and what was answered is not hidden by it. The next attempt makes up for it.
+    want of a note, and what was answered is not hidden by it. The next delivery decides.
     """
     try:
         return await writing
